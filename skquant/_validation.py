@@ -1,0 +1,116 @@
+"""Checks of user input; the only module that imports scikit-learn's private helpers."""
+
+import numbers
+
+import numpy as np
+from sklearn.base import _fit_context
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils.parallel import _threadpool_controller_decorator
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    _get_feature_names,
+    check_array,
+    check_is_fitted,
+    validate_data,
+)
+
+__all__ = [
+    "HasMethods",
+    "Interval",
+    "StrOptions",
+    "check_is_fitted",
+    "check_labels",
+    "check_responsibilities",
+    "check_scores",
+    "check_weights",
+    "fit_context",
+    "rank_tolerance",
+    "single_threaded",
+    "validate_data",
+]
+
+fit_context = _fit_context(prefer_skip_nested_validation=True)
+
+# Sums of BLAS and OpenMP loops depend on their number of threads; results must not.
+single_threaded = _threadpool_controller_decorator(limits=1, user_api=None)
+
+FLOAT_DTYPES = [np.float64, np.float32]
+
+
+def check_scores(scores):
+    """Return the score table as C-contiguous floats, with its column names or None."""
+    names = _get_feature_names(scores)
+    X = check_array(scores, dtype=FLOAT_DTYPES, order="C", input_name="scores")
+    return X, names
+
+
+def check_weights(sample_weight, X):
+    """Return float64 weights of the rows of X, finite, nonnegative, not all zero."""
+    weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
+    negative = weights < 0
+    if negative.any():
+        magnitude = np.abs(weights / np.max(np.abs(weights)))
+        share = magnitude[negative].sum() / magnitude.sum()
+        raise ValueError(
+            f"sample_weight must be nonnegative; got {negative.sum()} negative "
+            f"weights of {len(weights)}, {share:.3g} of the total absolute weight. "
+            "Remove or merge those rows, or fit on another sample of the same law."
+        )
+    if not (weights > 0).any():
+        raise ValueError(
+            "sample_weight must hold at least one non-zero weight; got "
+            f"{len(weights)} zero weights."
+        )
+    return weights
+
+
+def check_labels(labels, n_rows, n_bins=None, name="labels"):
+    """Return int32 labels in 0..n_bins-1 and the number of cells."""
+    array = np.asarray(labels)
+    if array.ndim != 1 or len(array) != n_rows:
+        raise ValueError(
+            f"{name} must have shape ({n_rows},), one label a row; got {array.shape}."
+        )
+    if array.dtype.kind == "f" and np.array_equal(array, np.floor(array)):
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"{name} must be integers; got dtype {array.dtype}.")
+    if n_bins is None:
+        n_bins = int(array.max()) + 1
+    elif not isinstance(n_bins, numbers.Integral) or n_bins < 1:
+        raise ValueError(f"n_bins must be a positive integer; got {n_bins!r}.")
+    if array.min() < 0 or array.max() >= n_bins:
+        raise ValueError(
+            f"{name} must lie in 0..{n_bins - 1}; got {array.min()}..{array.max()}."
+        )
+    return array.astype(np.int32), int(n_bins)
+
+
+def check_responsibilities(responsibilities, n_rows):
+    """Return float64 responsibilities whose rows are probability vectors."""
+    table = check_array(
+        responsibilities, dtype=np.float64, input_name="responsibilities"
+    )
+    if len(table) != n_rows:
+        raise ValueError(
+            f"responsibilities must have one row a score; got {len(table)} rows for "
+            f"{n_rows} scores."
+        )
+    if (table < 0).any():
+        raise ValueError(
+            f"responsibilities must be nonnegative; got a minimum of {table.min():.3g}."
+        )
+    sums = table.sum(axis=1)
+    worst = int(np.argmax(np.abs(sums - 1.0)))
+    if abs(sums[worst] - 1.0) > 1e-8:
+        raise ValueError(
+            "responsibilities must sum to 1 in every row; row "
+            f"{worst} sums to {sums[worst]:.9g}."
+        )
+    return table
+
+
+def rank_tolerance(rank_rtol, dtype):
+    """Return the relative tolerance of the rank: float32 cannot carry 1e-10."""
+    tolerance = 1e-10 if rank_rtol is None else rank_rtol
+    return max(tolerance, 1e-6) if dtype == np.float32 else tolerance

@@ -1,0 +1,720 @@
+"""What is maximized: power means of the retained eigenvalues.
+
+The *retained matrix* compares the information that survives the labels with the
+full information. Its eigenvalues, here computed as those of the symmetric pencil
+(information, reference), lie in [0, 1] and do not depend on the coordinates.
+Every criterion of this module is a function of them, or of those of a block.
+
+A criterion is any object with ``value``, ``gradient`` and ``efficiency``. What a
+solver may use beyond that is declared, never guessed from the class:
+
+``needs_columns``
+    The criterion speaks of the user's columns, not of a subspace.
+``concave``
+    The value is a concave function of the information, so that its gradient
+    bounds every gain from above and screening by it loses nothing.
+``exchange_form``
+    ``"linear"``, ``"log_det"`` or ``"inverse_trace"``: the closed form of the
+    gain of a relocation, for the compiled exchange.
+``log_det_terms(n_features)``
+    For ``"log_det"``: the value as a signed sum of log determinants of blocks.
+``continuation()``
+    Criteria to solve one after the other, each from the result of the last.
+``resolve(n_features, feature_names)``, ``resolve_sample_size(n_features, n_eff)``
+    Return a copy with what depends on the table filled in.
+"""
+
+import numbers
+from abc import ABC, abstractmethod
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from sklearn.base import BaseEstimator, clone
+
+__all__ = [
+    "AOptimality",
+    "DOptimality",
+    "EOptimality",
+    "NormalizedTrace",
+    "PowerMean",
+    "ProfiledDOptimality",
+    "resolve_criterion",
+]
+
+
+def retained_eigensystem(information, reference):
+    """Eigenvalues of a symmetric pencil, rounding to 0 and 1 removed.
+
+    Parameters
+    ----------
+    information, reference : array-like of shape (r, r)
+        Symmetric matrices per unit of total weight; the reference is positive
+        definite.
+
+    Returns
+    -------
+    eigenvalues : ndarray of shape (r,)
+        Ascending. Below ``1e3 * eps * r`` they are exactly 0, and within that of
+        1 from above exactly 1.
+    vectors : ndarray of shape (r, r)
+        Columns ``v`` with ``v' reference v = 1``.
+    """
+    information = np.asarray(information, dtype=np.float64)
+    reference = np.asarray(reference, dtype=np.float64)
+    if (
+        information.ndim != 2
+        or information.shape != reference.shape
+        or information.shape[0] != information.shape[1]
+    ):
+        raise ValueError(
+            "information and reference must be square matrices of one shape; got "
+            f"{information.shape} and {reference.shape}."
+        )
+    r = len(reference)
+    if np.array_equal(reference, np.eye(r)):
+        eigenvalues, vectors = np.linalg.eigh(0.5 * (information + information.T))
+    else:
+        # Unit diagonal first, so that neither units nor their squares matter.
+        scale = np.sqrt(np.diag(reference))
+        if not np.all(scale > 0):
+            raise ValueError("reference must be positive definite.")
+        pair = [m / scale / scale[:, None] for m in (information, reference)]
+        try:
+            lower = np.linalg.cholesky(pair[1])
+        except np.linalg.LinAlgError as error:
+            raise ValueError("reference must be positive definite.") from error
+        half = solve_triangular(lower, pair[0], lower=True)
+        retained = solve_triangular(lower, half.T, lower=True)
+        eigenvalues, vectors = np.linalg.eigh(0.5 * (retained + retained.T))
+        vectors = solve_triangular(lower, vectors, lower=True, trans="T")
+        vectors /= scale[:, None]
+    rounding = 1e3 * np.finfo(np.float64).eps * r
+    eigenvalues[eigenvalues < rounding] = 0.0
+    eigenvalues[(eigenvalues > 1.0) & (eigenvalues < 1.0 + rounding)] = 1.0
+    return eigenvalues, vectors
+
+
+def _power_mean(eigenvalues, power):
+    """Power mean of nonnegative numbers, relative to the smallest so that no power
+    overflows."""
+    smallest = eigenvalues[0]
+    if smallest == 0.0 and power <= 0:
+        return 0.0
+    if power == -np.inf:
+        return float(smallest)
+    if power == 0:
+        return float(np.exp(np.mean(np.log(eigenvalues))))
+    unit = eigenvalues[-1] if power > 0 else smallest
+    if unit == 0.0:
+        return 0.0
+    return float(unit * np.mean((eigenvalues / unit) ** power) ** (1.0 / power))
+
+
+class _SpectralCriterion(BaseEstimator, ABC):
+    """A symmetric function of the retained eigenvalues."""
+
+    needs_columns = False
+    concave = True
+
+    @property
+    @abstractmethod
+    def _exponent(self):
+        """Power of the mean that is the efficiency."""
+
+    def _spectral_value(self, eigenvalues):
+        return _power_mean(eigenvalues, self._exponent)
+
+    @abstractmethod
+    def _derivative(self, eigenvalues):
+        """Partial derivatives of the value in the (positive) eigenvalues."""
+
+    def value(self, information, reference):
+        """Return what solvers maximize.
+
+        Parameters
+        ----------
+        information, reference : array-like of shape (r, r)
+            Retained and full information per unit of total weight, in one common
+            coordinate system.
+
+        Returns
+        -------
+        value : float
+            Minus infinity where a logarithm or an inverse of zero appears.
+        """
+        return self._spectral_value(retained_eigensystem(information, reference)[0])
+
+    def gradient(self, information, reference):
+        """Return the partial derivatives of ``value`` with respect to ``information``.
+
+        Parameters
+        ----------
+        information, reference : array-like of shape (r, r)
+            As in ``value``.
+
+        Returns
+        -------
+        gradient : ndarray of shape (r, r)
+            Symmetric; units of the value times total weight over information.
+
+        Raises
+        ------
+        ValueError
+            Where the information is singular and the criterion needs its inverse.
+        """
+        eigenvalues, vectors = retained_eigensystem(information, reference)
+        if self._exponent < 1 and np.isfinite(self._exponent) and eigenvalues[0] == 0:
+            raise ValueError(
+                f"{type(self).__name__} has no gradient where the retained "
+                "information is singular."
+            )
+        return (vectors * self._derivative(eigenvalues)) @ vectors.T
+
+    def efficiency(self, information, reference):
+        """Return the power mean of the retained eigenvalues.
+
+        Parameters
+        ----------
+        information, reference : array-like of shape (r, r)
+            As in ``value``.
+
+        Returns
+        -------
+        efficiency : float
+            In [0, 1]; 1 is lossless.
+        """
+        eigenvalues, _ = retained_eigensystem(information, reference)
+        return _power_mean(eigenvalues, self._exponent)
+
+
+class NormalizedTrace(_SpectralCriterion):
+    """Trace of the retained matrix: weighted k-means in whitened coordinates.
+
+    The efficiency is the arithmetic mean of the retained eigenvalues.
+
+    References
+    ----------
+    .. [1] F. Pukelsheim, "Optimal Design of Experiments", SIAM, 2006.
+       https://doi.org/10.1137/1.9780898719109
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skquant import NormalizedTrace
+    >>> NormalizedTrace().efficiency(np.diag([0.5, 1.0]), np.eye(2))
+    0.75
+    """
+
+    exchange_form = "linear"
+    _exponent = 1.0
+
+    def _spectral_value(self, eigenvalues):
+        return float(np.sum(eigenvalues))
+
+    def _derivative(self, eigenvalues):
+        return np.ones_like(eigenvalues)
+
+
+class DOptimality(_SpectralCriterion):
+    """Log determinant of the retained matrix.
+
+    The value is ``log det information - log det reference``, 0 when nothing is
+    lost; the efficiency is the geometric mean of the retained eigenvalues.
+
+    References
+    ----------
+    .. [1] F. Pukelsheim, "Optimal Design of Experiments", SIAM, 2006.
+       https://doi.org/10.1137/1.9780898719109
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skquant import DOptimality
+    >>> round(DOptimality().efficiency(np.diag([0.25, 1.0]), np.eye(2)), 12)
+    0.5
+    """
+
+    exchange_form = "log_det"
+    _exponent = 0.0
+
+    def log_det_terms(self, n_features):
+        """Return the value as signed log determinants of index blocks.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of coordinates.
+
+        Returns
+        -------
+        terms : list of (float, ndarray of int)
+            Coefficient and indices of each block.
+        """
+        return [(1.0, np.arange(n_features))]
+
+    def _spectral_value(self, eigenvalues):
+        if eigenvalues[0] == 0.0:
+            return -np.inf
+        return float(np.sum(np.log(eigenvalues)))
+
+    def _derivative(self, eigenvalues):
+        return 1.0 / eigenvalues
+
+
+class AOptimality(_SpectralCriterion):
+    """Minus the trace of the inverse retained matrix.
+
+    The efficiency is the harmonic mean of the retained eigenvalues: the total
+    variance of efficient estimates in whitened parameters, before over after.
+
+    References
+    ----------
+    .. [1] F. Pukelsheim, "Optimal Design of Experiments", SIAM, 2006.
+       https://doi.org/10.1137/1.9780898719109
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skquant import AOptimality
+    >>> AOptimality().value(np.diag([0.25, 1.0]), np.eye(2))
+    -5.0
+    """
+
+    exchange_form = "inverse_trace"
+    _exponent = -1.0
+
+    def _spectral_value(self, eigenvalues):
+        if eigenvalues[0] == 0.0:
+            return -np.inf
+        return float(-np.sum(1.0 / eigenvalues))
+
+    def _derivative(self, eigenvalues):
+        return eigenvalues**-2.0
+
+
+class PowerMean(_SpectralCriterion):
+    """Power mean of the retained eigenvalues.
+
+    ``NormalizedTrace``, ``DOptimality``, ``AOptimality`` and ``EOptimality`` have
+    the efficiencies of powers 1, 0, -1 and minus infinity. Value and efficiency
+    are the same number here.
+
+    Parameters
+    ----------
+    power : float, default=0.0
+        At most 1, where the mean is a concave function of the information;
+        ``-np.inf`` is the minimum.
+
+    References
+    ----------
+    .. [1] J. Kiefer, "General equivalence theory for optimum designs", Ann.
+       Statist. 2 (1974). https://doi.org/10.1214/aos/1176342810
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skquant import PowerMean
+    >>> round(PowerMean(-1).efficiency(np.diag([0.25, 1.0]), np.eye(2)), 12)
+    0.4
+    """
+
+    def __init__(self, power=0.0):
+        self.power = power
+
+    def resolve(self, n_features, feature_names):
+        """Return a copy after checking the power.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of columns of the table.
+        feature_names : sequence of str or None
+            Names of the columns.
+
+        Returns
+        -------
+        criterion : PowerMean
+            A copy.
+
+        Raises
+        ------
+        ValueError
+            If ``power`` is not a number of at most 1.
+        """
+        self._exponent  # noqa: B018  (checks)
+        return clone(self)
+
+    @property
+    def _exponent(self):
+        if not isinstance(self.power, numbers.Real) or not self.power <= 1:
+            raise ValueError(f"power must be a number <= 1; got {self.power!r}.")
+        return float(self.power)
+
+    def _derivative(self, eigenvalues):
+        p = self._exponent
+        if p == -np.inf:
+            return EOptimality()._derivative(eigenvalues)
+        mean = _power_mean(eigenvalues, p)
+        return (eigenvalues / mean) ** (p - 1.0) / len(eigenvalues)
+
+
+class EOptimality(_SpectralCriterion):
+    """The smallest retained eigenvalue: the worst direction's retention.
+
+    The value is not differentiable where the smallest eigenvalues meet, which is
+    where its optima are: ``gradient`` is then the supergradient that shares the
+    weight equally.
+
+    References
+    ----------
+    .. [1] F. Pukelsheim, "Optimal Design of Experiments", SIAM, 2006.
+       https://doi.org/10.1137/1.9780898719109
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skquant import EOptimality
+    >>> EOptimality().efficiency(np.diag([0.25, 1.0]), np.eye(2))
+    0.25
+    """
+
+    _exponent = -np.inf
+
+    def continuation(self):
+        """Return the smooth criteria that lead to this one.
+
+        Returns
+        -------
+        criteria : list
+            A-optimality, power means from -2 to -256, and the criterion itself.
+        """
+        powers = [-(2.0**k) for k in range(1, 9)]
+        return [AOptimality(), *map(PowerMean, powers), self]
+
+    def _derivative(self, eigenvalues):
+        lowest = eigenvalues <= eigenvalues[0] * (1.0 + 1e-12)
+        return lowest / np.count_nonzero(lowest)
+
+
+class ProfiledDOptimality(BaseEstimator):
+    """Log determinant of the information about some parameters, others profiled out.
+
+    The profiled information of the parameters of interest is the Schur complement
+    of the nuisance block. The value, relative to the reference, is ``log det I_q -
+    (1 - nuisance_weight) log det C_q`` with ``C_q`` the nuisance block of ``I_q``;
+    at weight 0 it is the log determinant of the Schur complement, at 1 plain
+    D-optimality. The efficiency is always the pure profiled retention.
+
+    Parameters
+    ----------
+    interest : int, str or sequence of int or str, default=0
+        Columns (indices or feature names) of the parameters of interest. At least
+        one column must be left as a nuisance.
+    nuisance_weight : "auto" or float in [0, 1], default="auto"
+        Share of the nuisance block's own log determinant. Small tables need more
+        of it: without it free labels reach their value by making the retained
+        nuisance block nearly singular, which no fresh row repeats. ``"auto"`` is
+        ``0.01 + 3 d / n_eff``, at most 1.
+
+    References
+    ----------
+    .. [1] A. C. Atkinson, A. N. Donev, R. D. Tobias, "Optimum Experimental
+       Designs, with SAS", Oxford, 2007 (D_s and compound criteria).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skquant import ProfiledDOptimality
+    >>> criterion = ProfiledDOptimality(interest=0, nuisance_weight=0.0)
+    >>> criterion.efficiency(np.diag([0.25, 0.5]), np.eye(2))
+    0.25
+    """
+
+    needs_columns = True
+    concave = True
+    exchange_form = "log_det"
+
+    def __init__(self, interest=0, nuisance_weight="auto"):
+        self.interest = interest
+        self.nuisance_weight = nuisance_weight
+
+    def resolve(self, n_features, feature_names):
+        """Return a copy whose ``interest`` is a tuple of column indices.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of columns of the table.
+        feature_names : sequence of str or None
+            Names of the columns, if they have any.
+
+        Returns
+        -------
+        criterion : ProfiledDOptimality
+            A copy with indices.
+
+        Raises
+        ------
+        ValueError
+            For an unknown, repeated or missing column, when no nuisance column is
+            left, or for a ``nuisance_weight`` outside [0, 1].
+        """
+        single = isinstance(self.interest, (str, numbers.Integral))
+        entries = [self.interest] if single else list(self.interest)
+        indices = []
+        for entry in entries:
+            if isinstance(entry, str):
+                if feature_names is None:
+                    raise ValueError(
+                        f"interest names the column {entry!r}, but the table has no "
+                        "column names; give indices or a DataFrame."
+                    )
+                names = list(feature_names)
+                if entry not in names:
+                    raise ValueError(
+                        f"interest must name columns of the table {names}; got "
+                        f"{entry!r}."
+                    )
+                indices.append(names.index(entry))
+            elif (
+                isinstance(entry, numbers.Integral)
+                and not isinstance(entry, bool)
+                and 0 <= entry < n_features
+            ):
+                indices.append(int(entry))
+            else:
+                raise ValueError(
+                    "interest must hold column indices between 0 and "
+                    f"{n_features - 1} or column names; got {entry!r}."
+                )
+        if not indices or len(set(indices)) < len(indices):
+            raise ValueError(
+                f"interest must hold distinct columns, at least one; got "
+                f"{self.interest!r}."
+            )
+        if len(indices) == n_features:
+            raise ValueError(
+                "interest must leave at least one nuisance column; got all "
+                f"{n_features} columns."
+            )
+        weight = self.nuisance_weight
+        automatic = isinstance(weight, str) and weight == "auto"
+        if not automatic and not (
+            isinstance(weight, numbers.Real) and 0.0 <= weight <= 1.0
+        ):
+            raise ValueError(
+                f"nuisance_weight must be 'auto' or a number in [0, 1]; got {weight!r}."
+            )
+        return ProfiledDOptimality(tuple(indices), weight)
+
+    def resolve_sample_size(self, n_features, effective_sample_size):
+        """Return a copy whose ``nuisance_weight`` is a number.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of columns of the table.
+        effective_sample_size : float
+            Squared total weight over the total squared weight of the table.
+
+        Returns
+        -------
+        criterion : ProfiledDOptimality
+            A copy; the same parameters when the weight was a number already.
+        """
+        weight = self.nuisance_weight
+        if isinstance(weight, str):
+            weight = min(1.0, 0.01 + 3.0 * n_features / effective_sample_size)
+        return ProfiledDOptimality(self.interest, weight)
+
+    def _nuisance(self, n_features):
+        resolved = self.resolve(n_features, None).interest
+        return np.setdiff1d(np.arange(n_features), resolved)
+
+    def _numeric_weight(self):
+        if isinstance(self.nuisance_weight, str):
+            raise ValueError(
+                "nuisance_weight='auto' depends on the table; give a number, or let an "
+                "estimator or resolve_criterion resolve it."
+            )
+        return float(self.nuisance_weight)
+
+    def log_det_terms(self, n_features):
+        """Return the value as signed log determinants of index blocks.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of columns.
+
+        Returns
+        -------
+        terms : list of (float, ndarray of int)
+            Coefficient and indices of each block.
+        """
+        terms = [(1.0, np.arange(n_features))]
+        share = 1.0 - self._numeric_weight()
+        if share > 0.0:
+            terms.append((-share, self._nuisance(n_features)))
+        return terms
+
+    def _eigenvalues(self, information, reference):
+        nuisance = self._nuisance(len(information))
+        block = np.ix_(nuisance, nuisance)
+        information, reference = np.asarray(information), np.asarray(reference)
+        full, _ = retained_eigensystem(information, reference)
+        inner, _ = retained_eigensystem(information[block], reference[block])
+        return full, inner
+
+    def value(self, information, reference):
+        """Return what solvers maximize.
+
+        Parameters
+        ----------
+        information, reference : array-like of shape (d, d)
+            Retained and full information per unit of total weight, in the user's
+            columns up to a positive factor each.
+
+        Returns
+        -------
+        value : float
+            Minus infinity where the information is singular.
+        """
+        share = 1.0 - self._numeric_weight()
+        full, inner = self._eigenvalues(information, reference)
+        if full[0] == 0.0 or inner[0] == 0.0:
+            return -np.inf
+        return float(np.sum(np.log(full)) - share * np.sum(np.log(inner)))
+
+    def gradient(self, information, reference):
+        """Return the partial derivatives of ``value`` with respect to ``information``.
+
+        Parameters
+        ----------
+        information, reference : array-like of shape (d, d)
+            As in ``value``.
+
+        Returns
+        -------
+        gradient : ndarray of shape (d, d)
+            Symmetric.
+
+        Raises
+        ------
+        ValueError
+            Where the information is singular.
+        """
+        share = 1.0 - self._numeric_weight()
+        d = len(information)
+        result = DOptimality().gradient(information, reference)
+        nuisance = self._nuisance(d)
+        block = np.ix_(nuisance, nuisance)
+        result[block] -= share * DOptimality().gradient(
+            np.asarray(information)[block], np.asarray(reference)[block]
+        )
+        return result
+
+    def efficiency(self, information, reference):
+        """Return the pure profiled retention, whatever the nuisance weight.
+
+        Parameters
+        ----------
+        information, reference : array-like of shape (d, d)
+            As in ``value``.
+
+        Returns
+        -------
+        efficiency : float
+            ``(det Schur(information) / det Schur(reference)) ** (1 / n_interest)``,
+            in [0, 1]; 0 where the information is singular.
+        """
+        full, inner = self._eigenvalues(information, reference)
+        if full[0] == 0.0 or inner[0] == 0.0:
+            return 0.0
+        log_ratio = np.sum(np.log(full)) - np.sum(np.log(inner))
+        return float(min(1.0, np.exp(log_ratio / (len(full) - len(inner)))))
+
+    def nuisance_retention(self, information, reference):
+        """Return the smallest eigenvalue of the retained nuisance block.
+
+        Parameters
+        ----------
+        information, reference : array-like of shape (d, d)
+            As in ``value``.
+
+        Returns
+        -------
+        retention : float
+            In [0, 1].
+        """
+        return float(self._eigenvalues(information, reference)[1][0])
+
+
+_NAMED = {
+    "trace": NormalizedTrace,
+    "D": DOptimality,
+    "A": AOptimality,
+    "E": EOptimality,
+}
+
+CRITERION_METHODS = ["value", "gradient", "efficiency"]
+
+
+def resolve_criterion(
+    criterion, n_features, feature_names=None, *, effective_sample_size=None
+):
+    """Turn what a user gave as ``criterion`` into an object for one table.
+
+    Parameters
+    ----------
+    criterion : {"trace", "D", "A", "E"} or object
+        A name, or an object with ``value``, ``gradient`` and ``efficiency``.
+    n_features : int
+        Number of columns of the table.
+    feature_names : sequence of str, default=None
+        Names of the columns, if they have any.
+    effective_sample_size : float, default=None
+        Squared total weight over the total squared weight; when given, criteria
+        that depend on it (``nuisance_weight="auto"``) are resolved too.
+
+    Returns
+    -------
+    criterion : object
+        Never the object that came, where it has parameters to resolve.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name, or a criterion that does not fit the table.
+    TypeError
+        For an object without the methods of a criterion.
+
+    Examples
+    --------
+    >>> from skquant import ProfiledDOptimality
+    >>> from skquant.criteria import resolve_criterion
+    >>> resolve_criterion(ProfiledDOptimality("mass"), 2, ["mass", "width"]).interest
+    (0,)
+    """
+    if isinstance(criterion, str):
+        if criterion not in _NAMED:
+            raise ValueError(
+                f"criterion must be one of {sorted(_NAMED)} or a criterion object; "
+                f"got {criterion!r}."
+            )
+        return _NAMED[criterion]()
+    missing = [
+        name
+        for name in CRITERION_METHODS
+        if not callable(getattr(criterion, name, None))
+    ]
+    if missing or isinstance(criterion, type):
+        raise TypeError(
+            f"criterion must be a name or an object with the methods "
+            f"{CRITERION_METHODS}; got {criterion!r}, which lacks {missing}."
+        )
+    if hasattr(criterion, "resolve"):
+        criterion = criterion.resolve(n_features, feature_names)
+    if effective_sample_size is not None and hasattr(criterion, "resolve_sample_size"):
+        criterion = criterion.resolve_sample_size(n_features, effective_sample_size)
+    return criterion
