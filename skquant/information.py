@@ -55,12 +55,19 @@ def effective_sample_size(weights):
     return float(np.sum(relative) ** 2 / np.sum(relative**2))
 
 
-def cell_moments(points, weights, labels, n_bins):
-    """Return weight (K,) and mean (K, r) of each cell; the mean of an empty one is 0."""
+def cell_moments(points, weights, labels, n_bins, scale=1.0):
+    """Return weight (K,) and mean (K, r) of each cell, of points over scale.
+
+    The mean of an empty cell is 0.
+    """
     cell_weights = np.bincount(labels, weights, minlength=n_bins)
     safe = np.where(cell_weights > 0, cell_weights, 1.0)
+    scale = np.broadcast_to(scale, points.shape[1])
     moments = np.column_stack(
-        [np.bincount(labels, weights * column, minlength=n_bins) for column in points.T]
+        [
+            np.bincount(labels, weights * (column / unit), minlength=n_bins)
+            for column, unit in zip(points.T, scale, strict=True)
+        ]
     )
     return cell_weights, moments / safe[:, None]
 
@@ -183,6 +190,12 @@ def column_names(indices, names):
     return tuple(indices if names is None else (str(names[i]) for i in indices))
 
 
+def rescale(matrix, column_scale, weight_scale=1.0):
+    """Undo the scaling of columns and weights; what is too large becomes infinite."""
+    with np.errstate(over="ignore"):
+        return matrix * column_scale * column_scale[:, None] * weight_scale
+
+
 def information_pair(points, weights, labels, n_bins):
     """Return retained and full information of points, per unit of total weight."""
     shares = share_weights(weights)
@@ -192,12 +205,6 @@ def information_pair(points, weights, labels, n_bins):
 
 
 # --- public functions ----------------------------------------------------------------
-
-
-def _rescale(matrix, column_scale, weight_scale):
-    """Undo the scaling of columns and weights; what is too large becomes infinite."""
-    with np.errstate(over="ignore"):
-        return matrix * column_scale * column_scale[:, None] * weight_scale
 
 
 def _scaled_table(scores, sample_weight):
@@ -244,7 +251,7 @@ def fisher_information(scores, sample_weight=None):
     """
     X, weights, column_scale, weight_scale = _scaled_table(scores, sample_weight)
     root = np.sqrt(weights)[:, None] * X
-    return _rescale(root.T @ root, column_scale, weight_scale)
+    return rescale(root.T @ root, column_scale, weight_scale)
 
 
 def binned_fisher_information(scores, labels, sample_weight=None, *, n_bins=None):
@@ -287,7 +294,7 @@ def binned_fisher_information(scores, labels, sample_weight=None, *, n_bins=None
     X, weights, column_scale, weight_scale = _scaled_table(scores, sample_weight)
     labels, n_bins = check_labels(labels, len(X), n_bins)
     information = moment_information(*cell_moments(X, weights, labels, n_bins))
-    return _rescale(information, column_scale, weight_scale)
+    return rescale(information, column_scale, weight_scale)
 
 
 def _fractional_moments(X, responsibilities, weights):
@@ -339,7 +346,7 @@ def fractional_fisher_information(scores, responsibilities, sample_weight=None):
     X, weights, column_scale, weight_scale = _scaled_table(scores, sample_weight)
     responsibilities = check_responsibilities(responsibilities, len(X))
     information = moment_information(*_fractional_moments(X, responsibilities, weights))
-    return _rescale(information, column_scale, weight_scale)
+    return rescale(information, column_scale, weight_scale)
 
 
 def responsibility_gradient(scores, responsibilities, criterion, sample_weight=None):
@@ -590,7 +597,7 @@ def build_report(X, labels, weights, n_bins, rank_rtol, criterion, names):
     sizes[occupied] = sums[occupied] ** 2 / squares[occupied]
     columns = information_pair(X / subspace.scale, weights, labels, n_bins)
     binned_information, information = (
-        _rescale(matrix, subspace.scale, 1.0) for matrix in columns
+        rescale(matrix, subspace.scale) for matrix in columns
     )
     return InformationReport(
         information=information,

@@ -16,7 +16,8 @@ def _frozen_array(value, name, shape):
     """Return a read-only float64 copy of the wanted shape (None is any length)."""
     array = np.array(value, dtype=np.float64, order="C")
     fits = array.ndim == len(shape) and all(
-        want is None or want == have for want, have in zip(shape, array.shape, strict=True)
+        want is None or want == have
+        for want, have in zip(shape, array.shape, strict=True)
     )
     if not fits:
         wanted = tuple("any" if want is None else want for want in shape)

@@ -1,0 +1,453 @@
+"""What all quantizers share: the table, the fitted attributes, the deployed rule."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from numbers import Integral, Real
+from warnings import warn
+
+import numpy as np
+from sklearn.base import (
+    BaseEstimator,
+    ClusterMixin,
+    OneToOneFeatureMixin,
+    TransformerMixin,
+)
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from skquant._validation import (
+    FLOAT_DTYPES,
+    HasMethods,
+    Interval,
+    StrOptions,
+    check_is_fitted,
+    check_weights,
+    fit_context,
+    rank_tolerance,
+    single_threaded,
+    validate_data,
+)
+from skquant.criteria import CRITERION_METHODS, resolve_criterion
+from skquant.exceptions import DegenerateInformationWarning, RuleExtensionWarning
+from skquant.information import (
+    build_report,
+    cell_moments,
+    criterion_coordinates,
+    effective_sample_size,
+    information_pair,
+    moment_information,
+    rescale,
+    share_weights,
+    table_factor,
+)
+from skquant.rules import AffineMaxRule
+from skquant.solvers._problem import build_problem
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What a quantizer's solver hands to the base class.
+
+    Attributes
+    ----------
+    labels : ndarray of int32 of shape (n_atoms,) or None
+        Free labels of the atoms; None: those of the rule.
+    coef, intercept : ndarray of shapes (K, r) and (K,)
+        Logits of the rule in the problem's coordinates.
+    temperature : float or None
+        What divides the logits.
+    n_iter : int
+        Iterations.
+    converged : bool
+        Whether the solver ended by itself.
+    attributes : dict
+        Further fitted attributes.
+    """
+
+    labels: np.ndarray | None
+    coef: np.ndarray
+    intercept: np.ndarray
+    n_iter: int
+    converged: bool
+    attributes: dict
+    temperature: float | None = None
+
+
+def metric_rule(means, metric):
+    """Return slopes and offsets of the nearest-mean rule in a metric.
+
+    ``argmin_b (s - mu_b)' G (s - mu_b) = argmax_b (2 G mu_b)' s - mu_b' G mu_b``.
+    """
+    projected = means @ metric
+    return 2.0 * projected, -np.sum(projected * means, axis=1)
+
+
+class BaseQuantizer(
+    OneToOneFeatureMixin, TransformerMixin, ClusterMixin, BaseEstimator, ABC
+):
+    """Base class of the quantizers."""
+
+    _parameter_constraints: dict = {
+        "n_bins": [Interval(Integral, 1, None, closed="left")],
+        "criterion": [
+            StrOptions({"trace", "D", "A", "E"}),
+            HasMethods(CRITERION_METHODS),
+        ],
+        "rank_rtol": [Interval(Real, 0, 1, closed="left")],
+        "n_jobs": [None, Integral],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    @abstractmethod
+    def _solve(self, problem, n_bins, atoms, random_state):
+        """Return the ``Solution`` of a problem of more than ``n_bins`` atoms."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    @fit_context
+    @single_threaded
+    def fit(self, X, y=None, sample_weight=None):
+        """Learn the cells.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Scores, one row an event. They are not centred: the origin counts.
+        y : None
+            Ignored; there for scikit-learn's conventions.
+        sample_weight : array-like of shape (n,), default=None
+            Nonnegative weights; a row of weight zero is as if absent, and a row of
+            weight 3 as if there three times.
+
+        Returns
+        -------
+        self : object
+            The fitted quantizer.
+
+        Raises
+        ------
+        ValueError
+            For scores or weights that are not finite, negative weights, weights or
+            scores that are all zero, or a criterion that does not fit the table.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If there are fewer distinct rows than cells, or the solver stopped at
+            ``max_iter``.
+        DegenerateInformationWarning
+            If ``n_bins`` lies below the rank ceiling of the criterion, or a profiled
+            rule keeps almost nothing of its nuisance block.
+        RuleExtensionWarning
+            If the rule does not reproduce every label.
+        """
+        before = vars(self).copy()
+        try:
+            self._fit(X, sample_weight)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+        return self
+
+    def _fit(self, X, sample_weight):
+        X = validate_data(self, X, dtype=FLOAT_DTYPES, order="C")
+        weights = check_weights(sample_weight, X)
+        names = getattr(self, "feature_names_in_", None)
+        random_state = check_random_state(self.random_state)
+        problem, atoms = build_problem(
+            X,
+            weights,
+            resolve_criterion(
+                self.criterion,
+                X.shape[1],
+                names,
+                effective_sample_size=effective_sample_size(weights),
+            ),
+            rank_tolerance(self.rank_rtol, X.dtype),
+            random_state,
+            names,
+        )
+        self._check_table(X, weights, atoms)
+        n_atoms = len(problem.points)
+        n_bins = min(self.n_bins, n_atoms)
+        if n_bins < self.n_bins:
+            warn(
+                f"n_bins={self.n_bins} is larger than the number of distinct rows of "
+                f"positive weight, {n_atoms}: every one is its own cell and n_bins_ "
+                f"is {n_atoms}.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        solution = self._solve(problem, n_bins, atoms, random_state)
+        self._adopt(X, weights, problem, atoms, solution)
+
+    def _check_table(self, X, weights, atoms):
+        """Check parameters against the table."""
+
+    def _adopt(self, X, weights, problem, atoms, solution):
+        """Set the fitted attributes from a solution, and warn of its limits.
+
+        Returns the solution's cells in the order in which they are numbered.
+        """
+        criterion, subspace = problem.criterion, atoms.subspace
+        table = X[atoms.first_row]
+        coef, intercept = original_logits(solution.coef, solution.intercept, atoms)
+        rule = AffineMaxRule(coef, intercept)
+        n_bins = len(coef)
+        ruled = rule.predict(table)
+        labels = solution.labels
+        if labels is None or self._prefer_rule(problem, labels, ruled, n_bins):
+            labels = ruled
+
+        # Cells in ascending order of their means; empty ones, which only a rule
+        # without free labels can have, last.
+        cell_shares, means = cell_moments(
+            table, problem.weights, labels, n_bins, subspace.scale
+        )
+        order = np.lexsort([*means.T[::-1], cell_shares == 0])
+        position = np.empty_like(order)
+        position[order] = np.arange(n_bins)
+        labels = position[labels].astype(np.int32)
+        ruled = position[ruled].astype(np.int32)
+        cell_shares, means = cell_shares[order], means[order]
+        cell_means = means * subspace.scale
+
+        self.criterion_ = criterion
+        self.n_bins_ = n_bins
+        self.rank_ = subspace.rank
+        self.cell_means_ = cell_means
+        self._coordinates = criterion_coordinates(criterion, subspace)
+        self._rank_rtol = rank_tolerance(self.rank_rtol, X.dtype)
+        names = getattr(self, "feature_names_in_", None)
+        self.rule_ = AffineMaxRule(
+            coef[order],
+            intercept[order],
+            temperature=solution.temperature,
+            cell_means=cell_means,
+            feature_names=names,
+        )
+        absent = atoms.of_row < 0
+        self.labels_ = labels[atoms.of_row]
+        if absent.any():
+            self.labels_[absent] = self.rule_.predict(X[absent])
+        largest = np.max(weights)
+        total = np.sum(weights / largest)
+        with np.errstate(over="ignore"):
+            self.cell_weights_ = cell_shares * total * largest
+        factor = table_factor(table, problem.weights, subspace.scale)
+        self.information_ = rescale(factor.T @ factor, subspace.scale)
+        self.binned_information_ = rescale(
+            moment_information(cell_shares, means), subspace.scale
+        )
+        self.rule_agreement_ = float(
+            min(1.0, 1.0 - problem.weights[ruled != labels].sum())
+        )
+        pair = (
+            problem.in_columns(problem.label_information(labels, n_bins)),
+            problem.in_columns(problem.full_information()),
+        )
+        self.retention_ = criterion.efficiency(*pair)
+        self.n_iter_ = max(1, int(solution.n_iter))
+        for name, value in solution.attributes.items():
+            setattr(self, name, value)
+        self._warn_of_limits(problem, solution, pair, weights)
+        return order
+
+    def _prefer_rule(self, problem, labels, ruled, n_bins):
+        """Whether the rule's labels are as good as the free ones to rounding.
+
+        So ties within the tolerance take the label that ``predict`` gives, and so
+        does an exchange that was stopped early, where that is no loss.
+        """
+        if np.array_equal(labels, ruled):
+            return True
+        shares = np.bincount(ruled, problem.weights, minlength=n_bins)
+        lightest = getattr(self, "min_bin_weight", 0.0) * (1.0 - 1e-12)
+        if not shares.min() > 0.0 or shares.min() < lightest:
+            return False
+        free, hard = (
+            problem.value(problem.label_information(each, n_bins))
+            for each in (labels, ruled)
+        )
+        return hard >= free - 1e-12 * max(1.0, abs(free))
+
+    def _warn_of_limits(self, problem, solution, pair, weights):
+        if not solution.converged:
+            warn(
+                f"{type(self).__name__} stopped at max_iter={self.max_iter} before it "
+                "converged; increase max_iter.",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
+        criterion = self.criterion_
+        if self.retention_ == 0.0 and len(self.cell_weights_) <= self.rank_:
+            shift = float(np.sum(problem.origin**2))
+            centred = shift <= 1e3 * np.finfo(np.float64).eps * self.rank_
+            needed = self.rank_ + int(centred)
+            warn(
+                f"n_bins={self.n_bins_} cells cannot keep information in all "
+                f"{self.rank_} directions{' of centred scores' if centred else ''}: "
+                f"the retention under {criterion!r} is 0 for every labeling, and the "
+                f"cells are those of the trace criterion. Use n_bins >= {needed}.",
+                DegenerateInformationWarning,
+                stacklevel=6,
+            )
+        elif hasattr(criterion, "nuisance_retention"):
+            n_eff = effective_sample_size(weights)
+            floor = max(0.01, 5.0 * self.n_bins_ / n_eff)
+            self.nuisance_retention_ = criterion.nuisance_retention(*pair)
+            if self.nuisance_retention_ < floor:
+                warn(
+                    "the smallest retained eigenvalue of the nuisance block, "
+                    f"{self.nuisance_retention_:.3g}, is below {floor:.3g}: the "
+                    "profiled retention in sample will not be met by fresh rows. "
+                    "Increase nuisance_weight or n_bins, and score held-out rows.",
+                    DegenerateInformationWarning,
+                    stacklevel=6,
+                )
+        if self.rule_agreement_ < 1.0:
+            warn(
+                f"the rule places {1.0 - self.rule_agreement_:.3g} of the weight "
+                "elsewhere than labels_, which are free labels of the training rows; "
+                "retention_ is that of labels_, score that of the rule.",
+                RuleExtensionWarning,
+                stacklevel=6,
+            )
+
+    def _validated(self, X):
+        check_is_fitted(self)
+        return validate_data(self, X, dtype=FLOAT_DTYPES, order="C", reset=False)
+
+    def predict(self, X):
+        """Return the label of each row by the frozen rule.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Scores.
+
+        Returns
+        -------
+        labels : ndarray of int32 of shape (n,)
+            In ``0..n_bins_-1``.
+        """
+        X = self._validated(X)
+        return self.rule_.predict(X)
+
+    def decision_function(self, X):
+        """Return the logits of the frozen rule.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Scores.
+
+        Returns
+        -------
+        logits : ndarray of shape (n, K)
+            Dimensionless; the largest decides the label.
+        """
+        X = self._validated(X)
+        return self.rule_.decision_function(X)
+
+    def transform(self, X):
+        """Replace each row by the mean score of its cell: the score of its label.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Scores.
+
+        Returns
+        -------
+        X_new : ndarray of shape (n, d)
+            In units of the scores, in the dtype of X.
+        """
+        X = self._validated(X)
+        return self.cell_means_.astype(X.dtype)[self.rule_.predict(X)]
+
+    def score(self, X, y=None, sample_weight=None):
+        """Return the efficiency of the frozen rule on given rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Scores, better not those of the training rows.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n,), default=None
+            Nonnegative weights.
+
+        Returns
+        -------
+        efficiency : float
+            Efficiency of ``criterion_`` in the informative subspace of the training
+            table, in [0, 1]; 1 is lossless.
+
+        Raises
+        ------
+        ValueError
+            If the rows have no information in some direction that the training
+            table had: the retention there is 0/0.
+        """
+        X = self._validated(X)
+        weights = check_weights(sample_weight, X)
+        return self._efficiency(X, self.rule_.predict(X), weights)
+
+    def _efficiency(self, X, labels, weights):
+        used = weights > 0
+        X, labels, weights = X[used], labels[used], weights[used]
+        points = X @ self._coordinates
+        singular = np.linalg.svd(
+            table_factor(points, share_weights(weights)), compute_uv=False
+        )
+        tolerance = max(self._rank_rtol, 1e-10) * singular.max()
+        rank = int(np.sum(singular > tolerance))
+        if rank < points.shape[1]:
+            raise ValueError(
+                f"X must have information in all {points.shape[1]} informative "
+                f"directions of the training table; got rows of rank {rank}."
+            )
+        pair = information_pair(points, weights, labels, self.n_bins_)
+        return self.criterion_.efficiency(*pair)
+
+    def information_report(self, X, sample_weight=None):
+        """Report how much information the frozen rule keeps on given rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Scores.
+        sample_weight : array-like of shape (n,), default=None
+            Nonnegative weights.
+
+        Returns
+        -------
+        report : InformationReport
+            With the efficiency of ``criterion_``; print it.
+        """
+        X = self._validated(X)
+        weights = check_weights(sample_weight, X)
+        return build_report(
+            X,
+            self.rule_.predict(X),
+            weights,
+            self.n_bins_,
+            rank_tolerance(self.rank_rtol, X.dtype),
+            self.criterion_,
+            getattr(self, "feature_names_in_", None),
+        )
+
+
+def original_logits(coef, intercept, atoms):
+    """Return slopes and offsets in original coordinates.
+
+    The problem's points are ``(s - center) @ whitener``.
+    """
+    coef = coef @ atoms.subspace.whitener.T
+    return coef, intercept - coef @ atoms.center

@@ -1,0 +1,329 @@
+"""A rule fitted through its randomized relaxation, by annealing."""
+
+from numbers import Integral, Real
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.utils import Bunch, check_random_state
+
+from skquant._validation import Interval, check_weights
+from skquant.criteria import NormalizedTrace
+from skquant.quantizers._base import BaseQuantizer, Solution, original_logits
+from skquant.rules import AffineMaxRule
+from skquant.solvers._search import draw_seeds
+from skquant.solvers._seeding import kmeans_start
+from skquant.solvers._soft import anneal
+
+
+class SoftVoronoiQuantizer(BaseQuantizer):
+    """Nearest-center cells, fitted as a randomized rule whose temperature falls.
+
+    A randomized rule draws the label with probabilities ``softmax_b(-|s - c_b|^2 /
+    (2 tau^2))`` in whitened coordinates. Its Fisher information is exact, not a
+    surrogate, and differentiable in the centers. The temperature tau falls
+    geometrically while Adam follows the gradient; the deployed rule is the hard
+    limit of the recorded snapshot that keeps most on the training table, never
+    worse there than the k-means rule it started from.
+
+    Parameters
+    ----------
+    n_bins : int, default=8
+        Number of cells K.
+    criterion : {"D", "trace", "A", "E"} or object, default="D"
+        What is maximized.
+    n_init : int, default=4
+        Number of k-means starts, each annealed.
+    max_iter : int, default=300
+        Number of updates.
+    learning_rate : float, default=1e-2
+        Step of Adam, in units of the median nearest-center distance of the start.
+    gradient_clip : float, default=10.0
+        Largest norm of the gradient of the value in centers in that unit.
+    temperature_start_ratio : float, default=1.0
+        Start temperature over the median nearest-center distance of the start.
+    temperature_end_ratio : float, default=0.05
+        End temperature over start temperature.
+    record_every : int, default=25
+        Updates between snapshots; the first and the last are always recorded.
+    rank_rtol : float, default=1e-10
+        Relative tolerance of the rank; 1e-6 at least for float32 scores.
+    n_jobs : int, default=None
+        Threads over the starts. The result does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the starts.
+    verbose : int, default=0
+        Whether to print one line a start.
+
+    Attributes
+    ----------
+    n_bins_ : int
+        Cells obtained; fewer than ``n_bins`` only with fewer distinct rows.
+    labels_ : ndarray of int32 of shape (n,)
+        Cell of each training row, by the rule.
+    cell_weights_ : ndarray of shape (K,)
+        Total weight of each cell.
+    cell_means_ : ndarray of shape (K, d)
+        Mean score of each cell.
+    centers_ : ndarray of shape (K, d)
+        Centers of the rule, in units of the scores; not the cell means.
+    temperature_ : float
+        tau of the deployed snapshot, in whitened score units.
+    soft_retention_ : float
+        Efficiency of the randomized rule at the last update.
+    hardening_gap_ : float
+        ``soft_retention_`` minus the efficiency of the hard limit of the same
+        centers.
+    history_ : Bunch
+        Arrays ``steps``, ``objective``, ``soft_retention``, ``hard_retention``,
+        ``temperature`` and ``gradient_norm`` of the recorded steps.
+    information_, binned_information_ : ndarray of shape (d, d)
+        Full and retained information per unit of total weight.
+    criterion_ : object
+        The criterion, resolved for the table.
+    retention_ : float
+        Efficiency of the hard rule on the training table.
+    nuisance_retention_ : float
+        Smallest retained eigenvalue of the nuisance block; profiled criterion only.
+    rule_ : AffineMaxRule
+        The frozen rule.
+    rule_agreement_ : float
+        1: the labels are the rule's.
+    rank_ : int
+        Number of informative directions.
+    n_iter_ : int
+        Updates made.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of str of shape (d,)
+        Names of the columns, if they have any.
+
+    See Also
+    --------
+    DExchangeQuantizer : Exact exchange of free labels.
+
+    References
+    ----------
+    .. [1] K. Rose, "Deterministic annealing for clustering, compression,
+       classification, regression, and related optimization problems", Proc. IEEE 86
+       (1998). https://doi.org/10.1109/5.726788
+    .. [2] D. P. Kingma, J. Ba, "Adam: A Method for Stochastic Optimization", 2014.
+       https://doi.org/10.48550/arXiv.1412.6980
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skquant import SoftVoronoiQuantizer
+    >>> scores = np.random.default_rng(0).normal(size=(500, 2))
+    >>> quantizer = SoftVoronoiQuantizer(n_bins=4, random_state=0).fit(scores)
+    >>> quantizer.predict_proba(scores[:2]).shape
+    (2, 4)
+    >>> bool(abs(quantizer.hardening_gap_) < 1e-3)
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **BaseQuantizer._parameter_constraints,
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "gradient_clip": [Interval(Real, 0, None, closed="neither")],
+        "temperature_start_ratio": [Interval(Real, 0, None, closed="neither")],
+        "temperature_end_ratio": [Interval(Real, 0, 1, closed="right")],
+        "record_every": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        n_bins=8,
+        *,
+        criterion="D",
+        n_init=4,
+        max_iter=300,
+        learning_rate=1e-2,
+        gradient_clip=10.0,
+        temperature_start_ratio=1.0,
+        temperature_end_ratio=0.05,
+        record_every=25,
+        rank_rtol=1e-10,
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_bins = n_bins
+        self.criterion = criterion
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.gradient_clip = gradient_clip
+        self.temperature_start_ratio = temperature_start_ratio
+        self.temperature_end_ratio = temperature_end_ratio
+        self.record_every = record_every
+        self.rank_rtol = rank_rtol
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _one_start(self, problem, report, n_bins, seed):
+        _, centers, _ = kmeans_start(problem, n_bins, check_random_state(seed))
+        return anneal(
+            problem,
+            centers,
+            report,
+            max_iter=self.max_iter,
+            learning_rate=self.learning_rate,
+            gradient_clip=self.gradient_clip,
+            start_ratio=self.temperature_start_ratio,
+            end_ratio=self.temperature_end_ratio,
+            record_every=self.record_every,
+        )
+
+    def _solve(self, problem, n_bins, atoms, random_state):
+        seeds = draw_seeds(random_state, self.n_init)
+
+        def run(target):
+            fits = Parallel(n_jobs=self.n_jobs, prefer="threads")(
+                delayed(self._one_start)(target, problem, n_bins, seed)
+                for seed in seeds
+            )
+            # the last of equally good snapshots
+            best = [max(fit[::-1], key=lambda each: each.hard_value) for fit in fits]
+            return fits, best, int(np.argmax([each.hard_value for each in best]))
+
+        fits, best, winner = run(problem)
+        if not np.isfinite(best[winner].hard_value):
+            # below the rank ceiling every rule has the same value
+            fits, best, winner = run(problem.whitened(NormalizedTrace()))
+        if self.verbose:
+            for number, (fit, each) in enumerate(zip(fits, best, strict=True)):
+                print(
+                    f"start {number}: hard retention {fit[0].hard_retention:.9g} -> "
+                    f"{each.hard_retention:.9g} at step {each.step}"
+                )
+        snapshots, chosen, last = fits[winner], best[winner], fits[winner][-1]
+        return Solution(
+            labels=None,
+            coef=chosen.centers,
+            intercept=-0.5 * np.sum(chosen.centers**2, axis=1),
+            temperature=chosen.temperature**2,
+            n_iter=self.max_iter,
+            converged=True,
+            attributes={
+                "centers_": atoms.center + chosen.centers @ atoms.subspace.basis,
+                "temperature_": chosen.temperature,
+                "soft_retention_": last.soft_retention,
+                "hardening_gap_": last.soft_retention - last.hard_retention,
+                "history_": Bunch(
+                    steps=np.array([each.step for each in snapshots]),
+                    **{
+                        name: np.array([getattr(each, name) for each in snapshots])
+                        for name in (
+                            "objective",
+                            "soft_retention",
+                            "hard_retention",
+                            "temperature",
+                            "gradient_norm",
+                        )
+                    },
+                ),
+                "_snapshots": snapshots,
+            },
+        )
+
+    def _adopt(self, X, weights, problem, atoms, solution):
+        order = super()._adopt(X, weights, problem, atoms, solution)
+        self.centers_ = self.centers_[order]
+        self._staged_rules = []
+        for snapshot in self._snapshots:
+            centers = snapshot.centers[order]
+            coef, intercept = original_logits(
+                centers, -0.5 * np.sum(centers**2, axis=1), atoms
+            )
+            self._staged_rules.append(AffineMaxRule(coef, intercept))
+        del self._snapshots
+        return order
+
+    def predict_proba(self, X):
+        """Return the responsibilities of the rule at its snapshot's temperature.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Scores.
+
+        Returns
+        -------
+        responsibilities : ndarray of shape (n, K)
+            Rows sum to one; their argmax is ``predict``.
+        """
+        X = self._validated(X)
+        return self.rule_.predict_proba(X)
+
+    def sample_labels(self, X, random_state=None):
+        """Draw a label for each row from its responsibilities.
+
+        One pass: the largest of the logits over the temperature plus independent
+        standard Gumbel noise has the responsibilities as its law.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Scores.
+        random_state : int, RandomState instance or None, default=None
+            Seed of the draw.
+
+        Returns
+        -------
+        labels : ndarray of int32 of shape (n,)
+            In ``0..n_bins_-1``.
+
+        References
+        ----------
+        .. [1] C. J. Maddison, D. Tarlow, T. Minka, "A* Sampling", NIPS 2014.
+           https://doi.org/10.48550/arXiv.1411.0030
+        """
+        X = self._validated(X)
+        random_state = check_random_state(random_state)
+        logits = self.rule_.decision_function(X)
+        logits -= logits.max(axis=1, keepdims=True)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            logits /= self.rule_.temperature
+        logits[np.isnan(logits)] = 0.0  # the largest, at temperature zero
+        logits += random_state.gumbel(size=logits.shape)
+        return np.argmax(logits, axis=1).astype(np.int32)
+
+    def staged_predict(self, X):
+        """Yield the labels of the hard rule at each recorded snapshot.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Scores.
+
+        Yields
+        ------
+        labels : ndarray of int32 of shape (n,)
+            In the order of ``history_.steps``.
+        """
+        X = self._validated(X)
+        for rule in self._staged_rules:
+            yield rule.predict(X)
+
+    def staged_score(self, X, sample_weight=None):
+        """Yield the efficiency of the hard rule at each recorded snapshot.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Scores.
+        sample_weight : array-like of shape (n,), default=None
+            Nonnegative weights.
+
+        Yields
+        ------
+        efficiency : float
+            In the order of ``history_.steps``.
+        """
+        X = self._validated(X)
+        weights = check_weights(sample_weight, X)
+        for rule in self._staged_rules:
+            yield self._efficiency(X, rule.predict(X), weights)

@@ -1,0 +1,72 @@
+"""Labels from centers, and repairs of labels that break a rule of the game."""
+
+import numpy as np
+
+_BLOCK_ROWS = 8192
+
+
+def nearest_cell(points, centers, metric):
+    """Return the nearest center of each point in a metric, the first of equal ones."""
+    projected = centers @ metric
+    offset = np.sum(projected * centers, axis=1)
+    labels = np.empty(len(points), dtype=np.int32)
+    for start in range(0, len(points), _BLOCK_ROWS):
+        block = points[start : start + _BLOCK_ROWS]
+        logits = 2.0 * block @ projected.T - offset
+        labels[start : start + _BLOCK_ROWS] = np.argmax(logits, axis=1)
+    return labels
+
+
+def fill_empty_cells(problem, labels, n_bins):
+    """Give each empty cell the atom farthest from the mean of a cell that has more."""
+    counts = np.bincount(labels, minlength=n_bins)
+    if counts.min() > 0:
+        return labels
+    labels = labels.copy()
+    for cell in np.flatnonzero(counts == 0):
+        counts = np.bincount(labels, minlength=n_bins)
+        sums = [
+            np.bincount(labels, problem.weights * column, minlength=n_bins)
+            for column in problem.points.T
+        ]
+        weights = np.bincount(labels, problem.weights, minlength=n_bins)
+        means = np.column_stack(sums)[labels] / weights[labels, None]
+        distortion = problem.weights * np.sum((problem.points - means) ** 2, axis=1)
+        distortion[counts[labels] == 1] = -1.0
+        labels[np.argmax(distortion)] = cell
+    return labels
+
+
+def raise_light_cells(problem, labels, n_bins, min_bin_weight):
+    """Move atoms into cells below a share of the weight, the nearest ones first.
+
+    If that fails, atoms are dealt out, the heaviest first, to the lightest cell.
+    What cannot be reached is left to the caller to report.
+    """
+    weights = problem.weights
+    shares = np.bincount(labels, weights, minlength=n_bins)
+    if min_bin_weight <= 0.0 or shares.min() >= min_bin_weight:
+        return labels
+    repaired = labels.copy()
+    for cell in np.argsort(shares, kind="stable"):
+        members = repaired == cell
+        if not members.any() or shares[cell] >= min_bin_weight:
+            continue
+        mean = weights[members] @ problem.points[members] / shares[cell]
+        for row in np.argsort(np.sum((problem.points - mean) ** 2, axis=1)):
+            if shares[cell] >= min_bin_weight:
+                break
+            donor = repaired[row]
+            if donor != cell and shares[donor] - weights[row] >= min_bin_weight:
+                repaired[row] = cell
+                shares[donor] -= weights[row]
+                shares[cell] += weights[row]
+    if shares.min() >= min_bin_weight:
+        return repaired
+    dealt, shares = np.empty_like(labels), np.zeros(n_bins)
+    for row in np.argsort(-weights, kind="stable"):
+        dealt[row] = np.argmin(shares)
+        shares[dealt[row]] += weights[row]
+    if shares.min() >= min_bin_weight * (1.0 - 1e-12):
+        return dealt
+    return repaired

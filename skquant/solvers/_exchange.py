@@ -1,0 +1,296 @@
+"""Exact positive-gain relocation of single atoms, to an exchange-stable partition.
+
+The compiled pass serves criteria that declare a closed form of the gain; any other
+criterion takes the generic pass, which screens by the criterion's gradient and
+evaluates its value.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skquant.information import cell_moments
+from skquant.solvers._assignment import fill_empty_cells, raise_light_cells
+from skquant.solvers._exchange_kernel import best_move, exchange_pass, scratch_size
+
+# Forms of the compiled gain; the kernel has the same numbers.
+_FORMS = {"linear": 0, "log_det": 1, "inverse_trace": 2}
+
+# Share of the atoms, those nearest to a boundary, that are visited between two full
+# passes, and how often.
+_ACTIVE_SHARE = 0.15
+_ACTIVE_PASSES = 40
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Result of an exchange.
+
+    Attributes
+    ----------
+    labels : ndarray of int32 of shape (n,)
+        Cell of each atom.
+    value : float
+        The criterion's value.
+    n_iter : int
+        Full passes over the atoms.
+    n_moves : int
+        Relocations made.
+    converged : bool
+        Whether the last full pass, from exactly rebuilt moments, found no allowed
+        move that gains.
+    stable : bool
+        Whether, besides, its screen was exact.
+    """
+
+    labels: np.ndarray
+    value: float
+    n_iter: int
+    n_moves: int
+    converged: bool
+    stable: bool
+
+
+class _Cells:
+    """Moments of the cells of a labeling, rebuilt on request."""
+
+    def __init__(self, problem, labels, n_bins):
+        self.problem = problem
+        self.n_bins = n_bins
+        self.labels = np.array(labels, dtype=np.int32)
+        self.rebuild()
+
+    def rebuild(self):
+        problem = self.problem
+        self.weights, means = cell_moments(
+            problem.points, problem.weights, self.labels, self.n_bins
+        )
+        self.means = np.ascontiguousarray(means)
+        self.counts = np.bincount(self.labels, minlength=self.n_bins).astype(np.int32)
+
+    def value(self):
+        return self.problem.value(self.problem.information(self.weights, self.means))
+
+
+class _CompiledPass:
+    """The compiled pass with its description of the criterion."""
+
+    certifies = True
+
+    def __init__(self, problem, form, n_bins, min_bin_weight, gain_tol):
+        r = problem.points.shape[1]
+        if form == "log_det":
+            n_columns = len(problem.reference)
+            terms = problem.criterion.log_det_terms(n_columns)
+            bases = np.zeros((len(terms), r, r))
+            for t, (_, indices) in enumerate(terms):
+                block = np.eye(r) if problem.columns is None else problem.columns
+                bases[t, :, : len(indices)] = np.linalg.qr(block[:, indices])[0]
+        else:
+            # whitened coordinates: the reference, and the trace's metric, is 1
+            terms = [(1.0, np.arange(r))]
+            bases = np.eye(r)[None]
+        coefficients = np.array([coefficient for coefficient, _ in terms])
+        ranks = np.array([len(indices) for _, indices in terms], dtype=np.int32)
+        self._criterion = (_FORMS[form], coefficients, bases, ranks)
+        self._scratch = np.empty(scratch_size(r, n_bins, len(terms)))
+        self._min_bin_weight = min_bin_weight
+        self._gain_tol = gain_tol
+
+    def _state(self, cells):
+        problem = cells.problem
+        return (
+            (problem.points, problem.weights, problem.origin),
+            (cells.labels, cells.weights, cells.means, cells.counts),
+        )
+
+    def __call__(self, cells, rows, slack):
+        table, state = self._state(cells)
+        return exchange_pass(
+            *table,
+            rows,
+            *state,
+            *self._criterion,
+            self._gain_tol,
+            self._min_bin_weight,
+            slack,
+            self._scratch,
+        )
+
+    def best_move(self, cells):
+        table, state = self._state(cells)
+        return best_move(
+            *table, *state, *self._criterion, self._min_bin_weight, self._scratch
+        )
+
+
+class _GenericPass:
+    """Screening by the gradient, evaluation by the value: for any criterion."""
+
+    def __init__(self, problem, min_bin_weight, gain_tol):
+        self.certifies = bool(getattr(problem.criterion, "concave", False))
+        self._min_bin_weight = min_bin_weight
+        self._gain_tol = gain_tol
+
+    def _metric(self, cells):
+        problem = cells.problem
+        information = problem.information(cells.weights, cells.means)
+        if not np.isfinite(problem.value(information)):
+            return information, None
+        return information, problem.gradient(information)
+
+    def _first_order(self, cells, rows, metric):
+        """First-order gain of each row (leading axis) into each cell, -inf if barred."""
+        problem = cells.problem
+        points, weights = problem.points[rows], problem.weights[rows, None]
+        projected = cells.means @ metric
+        own = np.sum((points @ metric) * points, axis=1, keepdims=True)
+        distances = own - 2.0 * points @ projected.T
+        distances += np.sum(projected * cells.means, axis=1)
+        a = cells.labels[rows]
+        rest = cells.weights[a] - problem.weights[rows]
+        allowed = (cells.counts[a] > 1) & (rest >= self._min_bin_weight) & (rest > 0)
+        leave = np.full(len(rows), -np.inf)
+        leave[allowed] = (
+            problem.weights[rows]
+            * cells.weights[a]
+            * np.take_along_axis(distances, a[:, None], axis=1)[:, 0]
+        )[allowed] / rest[allowed]
+        gains = (
+            leave[:, None]
+            - weights * cells.weights / (cells.weights + weights) * distances
+        )
+        gains[np.arange(len(rows)), a] = -np.inf
+        return gains
+
+    def _moved(self, cells, information, row, cell):
+        """Weights, means and information after a move."""
+        problem = cells.problem
+        point, weight = problem.points[row], problem.weights[row]
+        a = cells.labels[row]
+        weights, means = cells.weights.copy(), cells.means.copy()
+        weights[a] -= weight
+        means[a] -= weight / weights[a] * (point - means[a])
+        weights[cell] += weight
+        means[cell] += weight / weights[cell] * (point - means[cell])
+        pair = [a, cell]
+        change = problem.information(weights[pair], means[pair])
+        change -= problem.information(cells.weights[pair], cells.means[pair])
+        return weights, means, information + change
+
+    def __call__(self, cells, rows, slack):
+        problem = cells.problem
+        information, metric = self._metric(cells)
+        if metric is None:
+            return -1
+        moves = 0
+        value = problem.value(information)
+        screened = []
+        for start in range(0, len(rows), 8192):
+            block = rows[start : start + 8192]
+            first_order = self._first_order(cells, block, metric)
+            with np.errstate(invalid="ignore"):
+                best = first_order.max(axis=1) / problem.weights[block]
+            slack[start : start + len(block)] = -best
+            screened.append(block[best > self._gain_tol])
+        for row in np.concatenate(screened):
+            tolerance = self._gain_tol * problem.weights[row]
+            gains = self._first_order(cells, np.array([row]), metric)[0]
+            best_gain, best = tolerance, None
+            for cell in np.argsort(-gains):
+                if gains[cell] <= best_gain:
+                    break
+                moved = self._moved(cells, information, row, cell)
+                gain = problem.value(moved[2]) - value
+                if gain > best_gain:
+                    best_gain, best = gain, (cell, moved)
+            if best is None:
+                continue
+            cell, (cells.weights, cells.means, information) = best
+            cells.counts[cells.labels[row]] -= 1
+            cells.counts[cell] += 1
+            cells.labels[row] = cell
+            value = problem.value(information)
+            metric = problem.gradient(information)
+            moves += 1
+        return moves
+
+    def best_move(self, cells):
+        problem = cells.problem
+        information, metric = self._metric(cells)
+        if metric is None:
+            return np.inf, -1, -1
+        value = problem.value(information)
+        best = (-np.inf, -1, -1)
+        for start in range(0, len(problem.points), 8192):
+            rows = np.arange(start, min(start + 8192, len(problem.points)))
+            gains = self._first_order(cells, rows, metric)
+            for row in rows[np.argsort(-gains.max(axis=1), kind="stable")]:
+                if gains[row - start].max() <= best[0]:
+                    break
+                for cell in np.flatnonzero(gains[row - start] > best[0]):
+                    moved = self._moved(cells, information, row, cell)
+                    gain = problem.value(moved[2]) - value
+                    best = max(best, (gain, int(row), int(cell)))
+        return best
+
+
+def _make_pass(problem, n_bins, min_bin_weight, gain_tol):
+    # a row may leave a cell at the limit to rounding
+    min_bin_weight = min_bin_weight * (1.0 - 1e-12)
+    form = getattr(problem.criterion, "exchange_form", None)
+    if form in _FORMS:
+        return _CompiledPass(problem, form, n_bins, min_bin_weight, gain_tol)
+    return _GenericPass(problem, min_bin_weight, gain_tol)
+
+
+def exchange(
+    problem, labels, n_bins, *, gain_tol=1e-12, min_bin_weight=0.0, max_iter=None
+):
+    """Relocate atoms while any single relocation gains.
+
+    Between full passes, the atoms nearest to a boundary are visited alone. Empty
+    cells of the start are filled first, and cells below ``min_bin_weight`` raised.
+    """
+    labels = fill_empty_cells(problem, labels, n_bins)
+    labels = raise_light_cells(problem, labels, n_bins, min_bin_weight)
+    cells = _Cells(problem, labels, n_bins)
+    visit = _make_pass(problem, n_bins, min_bin_weight, gain_tol)
+    everything = np.arange(len(problem.points), dtype=np.int32)
+    slack = np.empty(len(everything))
+    n_active = int(_ACTIVE_SHARE * len(everything))
+    n_iter, n_moves, converged = 0, 0, False
+    while True:
+        moves = visit(cells, everything, slack)
+        n_iter += 1
+        if moves <= 0:
+            converged = moves == 0
+            break
+        n_moves += moves
+        if n_iter == max_iter:
+            break
+        if n_active > n_bins:
+            limit = np.partition(slack, n_active)[n_active]
+            active = everything[slack <= limit]
+            active_slack = np.empty(len(active))
+            for _ in range(_ACTIVE_PASSES):
+                moves = visit(cells, active, active_slack)
+                n_moves += max(moves, 0)
+                if moves <= 0:
+                    break
+        cells.rebuild()
+    cells.rebuild()
+    return Partition(
+        labels=cells.labels,
+        value=cells.value(),
+        n_iter=n_iter,
+        n_moves=n_moves,
+        converged=converged,
+        stable=converged and visit.certifies,
+    )
+
+
+def best_remaining_gain(problem, labels, n_bins, *, min_bin_weight=0.0):
+    """Return the largest gain in value of any allowed relocation; -inf without one."""
+    visit = _make_pass(problem, n_bins, min_bin_weight, 0.0)
+    return float(visit.best_move(_Cells(problem, labels, n_bins))[0])

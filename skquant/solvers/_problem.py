@@ -1,0 +1,199 @@
+"""The problem that every solver gets: atoms in whitened coordinates."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from skquant.information import (
+    InformativeSubspace,
+    cell_moments,
+    criterion_coordinates,
+    informative_subspace,
+    moment_information,
+    require_full_rank,
+    share_weights,
+    table_factor,
+)
+
+_BLOCK_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Weighted atoms and what to maximize.
+
+    Attributes
+    ----------
+    points : ndarray of shape (n, r)
+        Whitened scores of the atoms relative to ``origin``, in a shuffled order, so
+        that the first rows are a random subsample. Every gain depends on
+        differences of scores alone; the shift keeps their digits.
+    origin : ndarray of shape (r,)
+        The whitened mean score.
+    weights : ndarray of shape (n,)
+        Shares of the total weight.
+    criterion : object
+        Resolved criterion.
+    columns : ndarray of shape (r, c) or None
+        Maps whitened coordinates to those of the criterion; None is the identity.
+    reference : ndarray of shape (c, c)
+        Full information in the coordinates of the criterion.
+    """
+
+    points: np.ndarray
+    origin: np.ndarray
+    weights: np.ndarray
+    criterion: object
+    columns: np.ndarray | None
+    reference: np.ndarray
+
+    def head(self, n_points):
+        """Return the problem of the first atoms."""
+        if n_points >= len(self.points):
+            return self
+        weights = self.weights[:n_points]
+        return replace(
+            self, points=self.points[:n_points], weights=weights / weights.sum()
+        )
+
+    def with_criterion(self, criterion):
+        """Return the problem of another criterion in the same coordinates."""
+        return replace(self, criterion=criterion)
+
+    def whitened(self, criterion):
+        """Return the problem of an invariant criterion, in whitened coordinates."""
+        reference = np.eye(len(self.origin))
+        return replace(self, criterion=criterion, columns=None, reference=reference)
+
+    def information(self, cell_weights, cell_means):
+        """Return the retained information, whitened, of cells given about origin."""
+        return moment_information(cell_weights, cell_means + self.origin)
+
+    def label_information(self, labels, n_bins):
+        """Return the retained information, whitened, of a labeling."""
+        moments = cell_moments(self.points, self.weights, labels, n_bins)
+        return self.information(*moments)
+
+    def full_information(self):
+        """Return the full information, whitened; the identity but for rounding."""
+        factor = table_factor(self.points, self.weights)
+        cross = np.outer(self.weights @ self.points, self.origin)
+        return factor.T @ factor + cross + cross.T + np.outer(self.origin, self.origin)
+
+    def in_columns(self, information):
+        """Return whitened information in the coordinates of the criterion."""
+        if self.columns is None:
+            return information
+        return self.columns.T @ information @ self.columns
+
+    def value(self, information):
+        """Return the criterion's value of whitened information."""
+        return self.criterion.value(self.in_columns(information), self.reference)
+
+    def efficiency(self, information):
+        """Return the criterion's efficiency of whitened information."""
+        return self.criterion.efficiency(self.in_columns(information), self.reference)
+
+    def gradient(self, information):
+        """Return the criterion's gradient as a metric of whitened scores."""
+        gradient = self.criterion.gradient(self.in_columns(information), self.reference)
+        if self.columns is None:
+            return gradient
+        return self.columns @ gradient @ self.columns.T
+
+
+@dataclass(frozen=True)
+class Atoms:
+    """How the rows of a table became the atoms of a problem.
+
+    Attributes
+    ----------
+    of_row : ndarray of int of shape (n_rows,)
+        Atom of each row; -1 for a row of zero weight.
+    first_row : ndarray of int of shape (n_atoms,)
+        A row of each atom.
+    subspace : InformativeSubspace
+        Coordinates of the problem.
+    center : ndarray of shape (d,)
+        Mean score, the origin of the problem in original coordinates.
+    """
+
+    of_row: np.ndarray
+    first_row: np.ndarray
+    subspace: InformativeSubspace
+    center: np.ndarray
+
+
+def merge_rows(X, weights):
+    """Merge identical rows of positive weight, in the order of their content.
+
+    Rows are sorted by their first column; only where it ties are the other columns
+    looked at.
+
+    Returns
+    -------
+    of_row : ndarray of int of shape (n,)
+        Atom of each row; -1 for zero weight.
+    first_row : ndarray of int of shape (n_atoms,)
+        A row of each atom.
+    atom_weights : ndarray of shape (n_atoms,)
+        Sums of weights, added in ascending order.
+    """
+    index = np.int32 if len(X) < 2**31 else np.int64
+    order = np.flatnonzero(weights > 0)
+    order = order[np.argsort(X[order, 0], kind="stable")].astype(index)
+    key = X[order, 0]
+    equal = key[1:] == key[:-1]
+    new = np.ones(len(order), dtype=bool)
+    if equal.any():
+        tied = np.zeros(len(order), dtype=bool)
+        tied[1:] |= equal
+        tied[:-1] |= equal
+        positions = np.flatnonzero(tied)
+        rows = order[positions]
+        keys = [weights[rows], *(X[rows, j] for j in range(X.shape[1] - 1, -1, -1))]
+        order[positions] = rows[np.lexsort(keys)]
+        candidates = np.flatnonzero(equal) + 1
+        same = (X[order[candidates]] == X[order[candidates - 1]]).all(axis=1)
+        new[candidates[same]] = False
+    del key, equal
+    of_row = np.full(len(X), -1, dtype=index)
+    of_row[order] = np.cumsum(new, dtype=index) - index(1)
+    starts = np.flatnonzero(new)
+    return of_row, order[starts], np.add.reduceat(weights[order], starts)
+
+
+def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
+    """Return the problem of a validated table, and how its rows became atoms."""
+    of_row, first_row, atom_weights = merge_rows(X, weights)
+    n = len(first_row)
+    shuffle = random_state.permutation(n).astype(of_row.dtype)
+    position = np.empty_like(shuffle)
+    position[shuffle] = np.arange(n, dtype=shuffle.dtype)
+    of_row[of_row >= 0] = position[of_row[of_row >= 0]]
+    del position
+    first_row, shares = first_row[shuffle], share_weights(atom_weights)[shuffle]
+    del shuffle, atom_weights
+
+    table = X[first_row].astype(np.float64, copy=False)
+    subspace = informative_subspace(table, shares, rank_rtol)
+    require_full_rank(criterion, subspace, names)
+    center = shares @ (table / subspace.scale) * subspace.scale
+    points = np.empty((n, subspace.rank))
+    for start in range(0, n, _BLOCK_ROWS):
+        rows = slice(start, start + _BLOCK_ROWS)
+        points[rows] = (table[rows] - center) @ subspace.whitener
+    columns, reference = None, np.eye(subspace.rank)
+    if getattr(criterion, "needs_columns", False):
+        columns = subspace.basis @ criterion_coordinates(criterion, subspace)
+        factor = table_factor(table, shares, subspace.scale)
+        reference = factor.T @ factor
+    problem = Problem(
+        points=points,
+        origin=center @ subspace.whitener,
+        weights=shares,
+        criterion=criterion,
+        columns=columns,
+        reference=reference,
+    )
+    return problem, Atoms(of_row, first_row, subspace, center)

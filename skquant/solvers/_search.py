@@ -1,0 +1,183 @@
+"""Global search over partitions: restarts, random swaps, and a subsample."""
+
+from dataclasses import replace
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.utils import check_random_state
+
+from skquant.criteria import NormalizedTrace
+from skquant.information import cell_moments
+from skquant.solvers._assignment import nearest_cell
+from skquant.solvers._exchange import exchange
+from skquant.solvers._seeding import kmeans_start, random_start
+
+# Larger tables are searched on a random subsample of bounded work (atoms * cells *
+# coordinates), and only the winner is carried to the whole table.
+_SUBSAMPLE_ATOMS = 20_000
+_SUBSAMPLE_WORK = 5_000_000
+_SUBSAMPLE_ATOMS_A_CELL = 100
+
+# Tables up to this size follow a criterion's continuation from every start.
+_SMALL_TABLE = 100
+
+
+def draw_seeds(random_state, n_seeds):
+    """Draw integer seeds, so that work can be done in any order."""
+    return random_state.randint(np.iinfo(np.int32).max, size=n_seeds)
+
+
+def continuation(criterion):
+    """Return the criteria to solve in turn; the criterion alone if it names none."""
+    steps = getattr(criterion, "continuation", None)
+    return [criterion] if steps is None else steps()
+
+
+def _follow(problem, labels, n_bins, steps, options):
+    """Exchange under each criterion in turn, from the result of the last."""
+    n_iter = n_moves = 0
+    for criterion in steps:
+        step = problem.with_criterion(criterion)
+        information = step.label_information(labels, n_bins)
+        if not np.isfinite(step.value(information)):
+            # a singular start has no gradient: improve its trace first
+            start = problem.whitened(NormalizedTrace())
+            labels = exchange(start, labels, n_bins, **options).labels
+        result = exchange(step, labels, n_bins, **options)
+        labels = result.labels
+        n_iter += result.n_iter
+        n_moves += result.n_moves
+    return replace(result, n_iter=n_iter, n_moves=n_moves)
+
+
+def _one_start(problem, n_bins, seed, init, kmeans_options, steps, options):
+    random_state = check_random_state(seed)
+    if init == "random":
+        labels = random_start(problem, n_bins, random_state)
+    else:
+        labels, _, _ = kmeans_start(problem, n_bins, random_state, **kmeans_options)
+    return _follow(problem, labels, n_bins, steps, options)
+
+
+def _best(problem, partitions, n_bins):
+    """The first partition of the largest value under the problem's criterion."""
+    values = [
+        problem.value(problem.label_information(partition.labels, n_bins))
+        for partition in partitions
+    ]
+    return partitions[int(np.argmax(values))]
+
+
+def _rule_labels(problem, labels, n_bins, points):
+    """Labels of points by the first-order rule of a labeling."""
+    weights, means = cell_moments(problem.points, problem.weights, labels, n_bins)
+    information = problem.information(weights, means)
+    if np.isfinite(problem.value(information)):
+        metric = problem.gradient(information)
+    else:
+        metric = np.eye(len(information))
+    return nearest_cell(points, means, metric)
+
+
+def _swap(problem, best, n_bins, n_swaps, random_state, steps, options):
+    """Replace the mean of a random cell by an atom, exchange, keep if better.
+
+    Every swap tries two atoms, one drawn by its weight and one by its share of the
+    distortion: outliers need cells of their own in heavy tails, and only there.
+    """
+    for attempt in range(2 * n_swaps if n_bins > 1 else 0):
+        weights, means = cell_moments(
+            problem.points, problem.weights, best.labels, n_bins
+        )
+        information = problem.information(weights, means)
+        if not np.isfinite(problem.value(information)):
+            break
+        metric = problem.gradient(information)
+        chance = problem.weights
+        if attempt % 2:
+            offsets = problem.points - means[best.labels]
+            chance = chance * np.abs(np.sum((offsets @ metric) * offsets, axis=1))
+        level = np.cumsum(chance)
+        atom = np.searchsorted(level, random_state.uniform() * level[-1])
+        means[random_state.randint(n_bins)] = problem.points[min(atom, len(level) - 1)]
+        labels = nearest_cell(problem.points, means, metric)
+        candidate = _follow(problem, labels, n_bins, steps, options)
+        if candidate.value > best.value:
+            best = candidate
+    return best
+
+
+def _subsample_size(n_bins, n_coordinates):
+    affordable = min(_SUBSAMPLE_ATOMS, _SUBSAMPLE_WORK // (n_bins * n_coordinates))
+    return max(affordable, _SUBSAMPLE_ATOMS_A_CELL * n_bins)
+
+
+def search_partition(
+    problem,
+    n_bins,
+    random_state,
+    *,
+    init="kmeans",
+    n_init=8,
+    n_swaps=0,
+    selection=None,
+    kmeans_options=None,
+    n_jobs=None,
+    verbose=0,
+    max_iter=None,
+    gain_tol=1e-12,
+    min_bin_weight=0.0,
+):
+    """Return the best partition of restarts and random swaps.
+
+    Parameters beyond those of ``exchange``: ``init`` is ``"kmeans"``, ``"random"``
+    or a labeling of the atoms (one start); ``selection`` is the problem whose
+    criterion chooses the winning restart.
+    """
+    options = dict(gain_tol=gain_tol, min_bin_weight=min_bin_weight, max_iter=max_iter)
+    steps = continuation(problem.criterion)
+    selection = problem if selection is None else selection
+    size = _subsample_size(n_bins, problem.points.shape[1])
+    small = problem.head(size)
+    # a long continuation is followed once, from the best of its first criterion
+    early = steps if len(small.points) <= _SMALL_TABLE else steps[:1]
+    given = not isinstance(init, str)
+    if given:
+        whole = _follow(problem, init, n_bins, early, options)
+        starts = [whole]
+        if small is not problem:
+            head = whole.labels[: len(small.points)]
+            starts = [_follow(small, head, n_bins, early, options)]
+    else:
+        seeds = draw_seeds(random_state, n_init)
+        starts = Parallel(n_jobs=n_jobs, prefer="threads")(
+            delayed(_one_start)(
+                small, n_bins, seed, init, kmeans_options or {}, early, options
+            )
+            for seed in seeds
+        )
+    if verbose:
+        for number, start in enumerate(starts):
+            print(
+                f"start {number}: value {start.value:.9g}, {start.n_iter} passes, "
+                f"{start.n_moves} moves"
+            )
+    first = small.with_criterion(early[-1])
+    chosen = _best(
+        first if len(early) < len(steps) else selection.head(size), starts, n_bins
+    )
+    chosen = _swap(first, chosen, n_bins, n_swaps, random_state, early, options)
+    if small is not problem:
+        labels = _rule_labels(first, chosen.labels, n_bins, problem.points)
+        chosen = _follow(problem, labels, n_bins, early, options)
+        if given:
+            chosen = _best(problem.with_criterion(early[-1]), [chosen, whole], n_bins)
+    if len(early) < len(steps):
+        chosen = _follow(problem, chosen.labels, n_bins, steps[1:], options)
+    if verbose:
+        print(
+            f"best: value {chosen.value:.9g}, {chosen.n_iter} passes, "
+            f"{chosen.n_moves} moves, "
+            f"{'stable' if chosen.stable else 'not certified stable'}"
+        )
+    return chosen

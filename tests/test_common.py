@@ -1,0 +1,79 @@
+"""scikit-learn's own checks, with no expected failures."""
+
+import pytest
+from sklearn.utils.estimator_checks import (
+    check_dataframe_column_names_consistency,
+    check_get_feature_names_out_error,
+    check_global_output_transform_pandas,
+    check_global_set_output_transform_polars,
+    check_inplace_ensure_writeable,
+    check_param_validation,
+    check_set_output_transform,
+    check_set_output_transform_pandas,
+    check_set_output_transform_polars,
+    check_transformer_get_feature_names_out,
+    check_transformer_get_feature_names_out_pandas,
+    parametrize_with_checks,
+)
+
+from skquant import DExchangeQuantizer, KMeansQuantizer, SoftVoronoiQuantizer
+
+pytestmark = [
+    # tables of fewer distinct rows than cells
+    pytest.mark.filterwarnings("default:n_bins=:sklearn.exceptions.ConvergenceWarning"),
+    # two cells of thirty columns
+    pytest.mark.filterwarnings(
+        "default:n_bins=:skquant.exceptions.DegenerateInformationWarning"
+    ),
+    # the output checks of scikit-learn raise it for its own estimators too
+    pytest.mark.filterwarnings(
+        "default:X (has|does not have valid) feature names:UserWarning"
+    ),
+    # max_iter=2 in some checks
+    pytest.mark.filterwarnings(
+        "default:.*stopped at max_iter:sklearn.exceptions.ConvergenceWarning"
+    ),
+    pytest.mark.filterwarnings(
+        "default:the rule places:skquant.exceptions.RuleExtensionWarning"
+    ),
+]
+
+# the soft fit at its defaults once; the checks do not depend on its length
+ESTIMATORS = [SoftVoronoiQuantizer(random_state=0)] + [
+    kind(n_bins, criterion=criterion, random_state=0, **options)
+    for kind, options in (
+        (KMeansQuantizer, {}),
+        (DExchangeQuantizer, {}),
+        (SoftVoronoiQuantizer, {"n_init": 1, "max_iter": 20}),
+    )
+    for n_bins in (2, 3, 8)
+    for criterion in ("trace", "D")
+]
+
+
+@parametrize_with_checks(ESTIMATORS)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize(
+    "estimator", [KMeansQuantizer(), DExchangeQuantizer(), SoftVoronoiQuantizer()]
+)
+@pytest.mark.parametrize(
+    "check",
+    [
+        check_param_validation,
+        check_set_output_transform,
+        check_set_output_transform_pandas,
+        check_set_output_transform_polars,
+        check_global_output_transform_pandas,
+        check_global_set_output_transform_polars,
+        check_transformer_get_feature_names_out,
+        check_transformer_get_feature_names_out_pandas,
+        check_get_feature_names_out_error,
+        check_dataframe_column_names_consistency,
+        check_inplace_ensure_writeable,
+    ],
+)
+def test_more_checks(estimator, check):
+    check(type(estimator).__name__, estimator)
