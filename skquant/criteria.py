@@ -75,9 +75,9 @@ def retained_eigensystem(information, reference):
         eigenvalues, vectors = np.linalg.eigh(0.5 * (information + information.T))
     else:
         # Unit diagonal first, so that neither units nor their squares matter.
-        scale = np.sqrt(np.diag(reference))
-        if not np.all(scale > 0):
+        if not np.all(np.diag(reference) > 0):
             raise ValueError("reference must be positive definite.")
+        scale = np.sqrt(np.diag(reference))
         pair = [m / scale / scale[:, None] for m in (information, reference)]
         try:
             lower = np.linalg.cholesky(pair[1])
@@ -459,7 +459,7 @@ class ProfiledDOptimality(BaseEstimator):
             For an unknown, repeated or missing column, when no nuisance column is
             left, or for a ``nuisance_weight`` outside [0, 1].
         """
-        single = isinstance(self.interest, (str, numbers.Integral))
+        single = isinstance(self.interest, str) or not np.iterable(self.interest)
         entries = [self.interest] if single else list(self.interest)
         indices = []
         for entry in entries:

@@ -3,27 +3,30 @@
 from numbers import Integral, Real
 
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn.utils import Bunch, check_random_state
 
-from skquant._validation import Interval, check_weights
+from skquant._validation import Interval, StrOptions, check_weights
 from skquant.criteria import NormalizedTrace
 from skquant.quantizers._base import BaseQuantizer, Solution, original_logits
+from skquant.relaxation._responsibilities import RELAXATIONS
 from skquant.rules import AffineMaxRule
-from skquant.solvers._search import draw_seeds
-from skquant.solvers._seeding import kmeans_start
-from skquant.solvers._soft import anneal
+from skquant.solvers._soft import FAMILIES
+from skquant.solvers._soft_search import best_snapshot, search_soft
+
+# Start temperatures over the median nearest-center distance, by solver.
+_START_RATIOS = {"adam": 1.0, "lbfgs": 0.1}
 
 
 class SoftVoronoiQuantizer(BaseQuantizer):
-    """Nearest-center cells, fitted as a randomized rule whose temperature falls.
+    """A rule fitted as a randomized rule whose temperature falls.
 
     A randomized rule draws the label with probabilities ``softmax_b(-|s - c_b|^2 /
-    (2 tau^2))`` in whitened coordinates. Its Fisher information is exact, not a
-    surrogate, and differentiable in the centers. The temperature tau falls
-    geometrically while Adam follows the gradient; the deployed rule is the hard
-    limit of the recorded snapshot that keeps most on the training table, never
-    worse there than the k-means rule it started from.
+    (2 tau^2))`` in whitened coordinates, or of affine logits in general. Its Fisher
+    information is exact, not a surrogate, and differentiable in the parameters,
+    which the fit follows while the temperature tau falls. The deployed rule is the
+    hard limit of the recorded snapshot that keeps most on the training table, never
+    worse there than the rules it started from: a partition by exchange and random
+    swaps, and k-means.
 
     Parameters
     ----------
@@ -31,20 +34,33 @@ class SoftVoronoiQuantizer(BaseQuantizer):
         Number of cells K.
     criterion : {"D", "trace", "A", "E"} or object, default="D"
         What is maximized.
+    family : {"voronoi", "affine_max"}, default="voronoi"
+        Rules: nearest centers in whitened coordinates, or free slopes and offsets,
+        which contain nearest means in any metric. The second starts from a fit of
+        the first and from the exchange's own rule, and is never below either on
+        the training table.
+    relaxation : {"softmax", "sparsemax"}, default="softmax"
+        Map from logits over the squared temperature to responsibilities.
+    solver : {"auto", "adam", "lbfgs"}, default="auto"
+        Adam while the temperature falls at every update, or L-BFGS at a few
+        temperatures, with the starts of a large table compared on a subsample.
+        ``"auto"`` is the second: it kept more, in less time, on every table tried.
     n_init : int, default=4
-        Number of k-means starts, each annealed.
+        Number of starts.
     max_iter : int, default=300
-        Number of updates.
+        Number of updates; the largest number for L-BFGS.
     learning_rate : float, default=1e-2
         Step of Adam, in units of the median nearest-center distance of the start.
     gradient_clip : float, default=10.0
-        Largest norm of the gradient of the value in centers in that unit.
-    temperature_start_ratio : float, default=1.0
-        Start temperature over the median nearest-center distance of the start.
+        Largest norm of the gradient that Adam uses, in parameters in that unit.
+    temperature_start_ratio : "auto" or float, default="auto"
+        Start temperature over the median nearest-center distance of the start;
+        ``"auto"`` is 1.0 for Adam and 0.1 for L-BFGS.
     temperature_end_ratio : float, default=0.05
         End temperature over start temperature.
     record_every : int, default=25
-        Updates between snapshots; the first and the last are always recorded.
+        Updates between snapshots; the first and the last are always recorded, and
+        the end of every temperature of L-BFGS.
     rank_rtol : float, default=1e-10
         Relative tolerance of the rank; 1e-6 at least for float32 scores.
     n_jobs : int, default=None
@@ -65,7 +81,8 @@ class SoftVoronoiQuantizer(BaseQuantizer):
     cell_means_ : ndarray of shape (K, d)
         Mean score of each cell.
     centers_ : ndarray of shape (K, d)
-        Centers of the rule, in units of the scores; not the cell means.
+        Centers of the rule, in units of the scores; not the cell means. For
+        ``family="voronoi"`` only.
     temperature_ : float
         tau of the deployed snapshot, in whitened score units.
     soft_retention_ : float
@@ -123,11 +140,17 @@ class SoftVoronoiQuantizer(BaseQuantizer):
 
     _parameter_constraints: dict = {
         **BaseQuantizer._parameter_constraints,
+        "family": [StrOptions(set(FAMILIES))],
+        "relaxation": [StrOptions(set(RELAXATIONS))],
+        "solver": [StrOptions({"auto", "adam", "lbfgs"})],
         "n_init": [Interval(Integral, 1, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "gradient_clip": [Interval(Real, 0, None, closed="neither")],
-        "temperature_start_ratio": [Interval(Real, 0, None, closed="neither")],
+        "temperature_start_ratio": [
+            Interval(Real, 0, None, closed="neither"),
+            StrOptions({"auto"}),
+        ],
         "temperature_end_ratio": [Interval(Real, 0, 1, closed="right")],
         "record_every": [Interval(Integral, 1, None, closed="left")],
     }
@@ -137,11 +160,14 @@ class SoftVoronoiQuantizer(BaseQuantizer):
         n_bins=8,
         *,
         criterion="D",
+        family="voronoi",
+        relaxation="softmax",
+        solver="auto",
         n_init=4,
         max_iter=300,
         learning_rate=1e-2,
         gradient_clip=10.0,
-        temperature_start_ratio=1.0,
+        temperature_start_ratio="auto",
         temperature_end_ratio=0.05,
         record_every=25,
         rank_rtol=1e-10,
@@ -151,6 +177,9 @@ class SoftVoronoiQuantizer(BaseQuantizer):
     ):
         self.n_bins = n_bins
         self.criterion = criterion
+        self.family = family
+        self.relaxation = relaxation
+        self.solver = solver
         self.n_init = n_init
         self.max_iter = max_iter
         self.learning_rate = learning_rate
@@ -163,52 +192,45 @@ class SoftVoronoiQuantizer(BaseQuantizer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _one_start(self, problem, report, n_bins, seed):
-        _, centers, _ = kmeans_start(problem, n_bins, check_random_state(seed))
-        return anneal(
-            problem,
-            centers,
-            report,
-            max_iter=self.max_iter,
-            learning_rate=self.learning_rate,
-            gradient_clip=self.gradient_clip,
-            start_ratio=self.temperature_start_ratio,
-            end_ratio=self.temperature_end_ratio,
-            record_every=self.record_every,
-        )
-
     def _solve(self, problem, n_bins, atoms, random_state):
-        seeds = draw_seeds(random_state, self.n_init)
+        solver = "lbfgs" if self.solver == "auto" else self.solver
+        start_ratio = self.temperature_start_ratio
+        if isinstance(start_ratio, str):
+            start_ratio = _START_RATIOS[solver]
 
         def run(target):
-            fits = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-                delayed(self._one_start)(target, problem, n_bins, seed)
-                for seed in seeds
+            return search_soft(
+                target,
+                n_bins,
+                random_state,
+                problem,
+                family=self.family,
+                relaxation=RELAXATIONS[self.relaxation],
+                solver=solver,
+                n_init=self.n_init,
+                n_jobs=self.n_jobs,
+                verbose=self.verbose,
+                max_iter=self.max_iter,
+                learning_rate=self.learning_rate,
+                gradient_clip=self.gradient_clip,
+                temperature_start_ratio=start_ratio,
+                temperature_end_ratio=self.temperature_end_ratio,
+                record_every=self.record_every,
             )
-            # the last of equally good snapshots
-            best = [max(fit[::-1], key=lambda each: each.hard_value) for fit in fits]
-            return fits, best, int(np.argmax([each.hard_value for each in best]))
 
-        fits, best, winner = run(problem)
-        if not np.isfinite(best[winner].hard_value):
+        snapshots = run(problem)
+        if not np.isfinite(best_snapshot(snapshots).hard_value):
             # below the rank ceiling every rule has the same value
-            fits, best, winner = run(problem.whitened(NormalizedTrace()))
-        if self.verbose:
-            for number, (fit, each) in enumerate(zip(fits, best, strict=True)):
-                print(
-                    f"start {number}: hard retention {fit[0].hard_retention:.9g} -> "
-                    f"{each.hard_retention:.9g} at step {each.step}"
-                )
-        snapshots, chosen, last = fits[winner], best[winner], fits[winner][-1]
+            snapshots = run(problem.whitened(NormalizedTrace()))
+        chosen, last = best_snapshot(snapshots), snapshots[-1]
         return Solution(
             labels=None,
-            coef=chosen.centers,
-            intercept=-0.5 * np.sum(chosen.centers**2, axis=1),
+            coef=chosen.slopes,
+            intercept=chosen.offsets,
             temperature=chosen.temperature**2,
-            n_iter=self.max_iter,
+            n_iter=last.step,
             converged=True,
             attributes={
-                "centers_": atoms.center + chosen.centers @ atoms.subspace.basis,
                 "temperature_": chosen.temperature,
                 "soft_retention_": last.soft_retention,
                 "hardening_gap_": last.soft_retention - last.hard_retention,
@@ -231,14 +253,13 @@ class SoftVoronoiQuantizer(BaseQuantizer):
 
     def _adopt(self, X, weights, problem, atoms, solution):
         order = super()._adopt(X, weights, problem, atoms, solution)
-        self.centers_ = self.centers_[order]
+        if self.family == "voronoi":
+            centers = solution.coef[order]
+            self.centers_ = atoms.center + centers @ atoms.subspace.basis
         self._staged_rules = []
         for snapshot in self._snapshots:
-            centers = snapshot.centers[order]
-            coef, intercept = original_logits(
-                centers, -0.5 * np.sum(centers**2, axis=1), atoms
-            )
-            self._staged_rules.append(AffineMaxRule(coef, intercept))
+            rule = (snapshot.slopes[order], snapshot.offsets[order])
+            self._staged_rules.append(AffineMaxRule(*original_logits(*rule, atoms)))
         del self._snapshots
         return order
 

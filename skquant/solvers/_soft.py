@@ -1,17 +1,52 @@
 """Annealed maximization of the information of a randomized rule.
 
-Responsibilities of the point z are ``softmax_b(-|z - c_b|^2 / (2 tau^2))``; the
-logits ``c_b'z - |c_b|^2 / 2`` give the same, divided by ``tau^2``.
+The rule's responsibilities are a relaxation (softmax, sparsemax) of affine logits
+over the square of the temperature tau. The solver knows a criterion by its value and
+gradient, a relaxation by its forward map and vector-Jacobian product, and a family
+by how its parameters give slopes and offsets.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import minimize
 
-from skquant.solvers._assignment import nearest_cell
+from skquant.relaxation._responsibilities import Softmax, relax_logits
+from skquant.solvers._soft_kernel import softmax_gradient, softmax_moments
 
 _BLOCK_ROWS = 4096
 _ADAM_DECAY = (0.9, 0.999)
+
+
+class Voronoi:
+    """Nearest centers in whitened coordinates: logits ``c'z - |c|^2 / 2``."""
+
+    def pack(self, slopes, offsets, unit):
+        return slopes / unit
+
+    def logits(self, parameters, unit):
+        centers = parameters * unit
+        return centers, -0.5 * np.sum(centers**2, axis=1)
+
+    def pull_back(self, parameters, unit, slope_gradient, offset_gradient):
+        centers = parameters * unit
+        return unit * (slope_gradient - offset_gradient[:, None] * centers)
+
+
+class AffineMax:
+    """Free slopes and offsets."""
+
+    def pack(self, slopes, offsets, unit):
+        return np.column_stack([slopes / unit, offsets / unit**2])
+
+    def logits(self, parameters, unit):
+        return parameters[:, :-1] * unit, parameters[:, -1] * unit**2
+
+    def pull_back(self, parameters, unit, slope_gradient, offset_gradient):
+        return np.column_stack([unit * slope_gradient, unit**2 * offset_gradient])
+
+
+FAMILIES = {"voronoi": Voronoi(), "affine_max": AffineMax()}
 
 
 @dataclass(frozen=True)
@@ -22,163 +57,253 @@ class Snapshot:
     ----------
     step : int
         Updates made before.
-    centers : ndarray of shape (K, r)
-        In the problem's coordinates.
+    slopes, offsets : ndarray of shapes (K, r) and (K,)
+        Logits of the rule in the problem's coordinates.
     temperature : float
         tau, in whitened score units.
-    objective, soft_retention, hard_retention : float
-        Value and efficiency of the randomized rule, efficiency of its hard limit.
-    hard_value : float
-        The criterion's value of the hard limit.
+    objective, soft_retention : float
+        Value and efficiency of the randomized rule.
+    hard_value, hard_retention : float
+        Value and efficiency of its hard limit.
     gradient_norm : float
-        Norm of the value's gradient in the centers, times the start temperature.
+        Norm of the objective's gradient in parameters over their unit of length.
     """
 
     step: int
-    centers: np.ndarray
+    slopes: np.ndarray
+    offsets: np.ndarray
     temperature: float
     objective: float
     soft_retention: float
-    hard_retention: float
     hard_value: float
+    hard_retention: float
     gradient_norm: float
 
 
-def _responsibilities(points, centers, temperature):
-    logits = points @ centers.T
-    logits -= 0.5 * np.sum(centers**2, axis=1)
-    logits -= logits.max(axis=1, keepdims=True)
-    # twice by tau: its square may underflow
-    with np.errstate(over="ignore", under="ignore"):
-        logits /= temperature
-        logits /= temperature
-        np.exp(logits, out=logits)
-    logits /= logits.sum(axis=1, keepdims=True)
-    return logits
+class SoftObjective:
+    """Value and gradient of a randomized rule on a problem.
 
-
-def _blocks(problem):
-    for start in range(0, len(problem.points), _BLOCK_ROWS):
-        rows = slice(start, start + _BLOCK_ROWS)
-        yield problem.points[rows], problem.weights[rows]
-
-
-def soft_information(problem, centers, temperature):
-    """Return cell weights, cell means and information of the randomized rule."""
-    cell_weights = np.zeros(len(centers))
-    moments = np.zeros_like(centers)
-    for points, weights in _blocks(problem):
-        responsibilities = _responsibilities(points, centers, temperature)
-        responsibilities *= weights[:, None]
-        cell_weights += responsibilities.sum(axis=0)
-        moments += responsibilities.T @ points
-    safe = np.where(cell_weights > 0, cell_weights, 1.0)
-    means = moments / safe[:, None]
-    return cell_weights, means, problem.information(cell_weights, means)
-
-
-def center_gradient(problem, centers, temperature, means, metric):
-    """Return the derivative of the value in the centers, times tau squared.
-
-    By the chain rule through ``dF/dr_ib = w_i (2 z_i' G mu_b - mu_b' G mu_b)``, all
-    relative to the mean of the other cells of the row, so that a common offset
-    cancels; ``means`` and the points are relative to the problem's origin.
+    Parameters are in units of a length, so step sizes and clipping are free of
+    units: the value is.
     """
-    projected = means @ metric
-    offset = np.sum(projected * means, axis=1)
-    gradient = np.zeros_like(centers)
-    for points, weights in _blocks(problem):
-        responsibilities = _responsibilities(points, centers, temperature)
-        ascent = 2.0 * points @ projected.T - offset
-        ascent -= np.sum(responsibilities * ascent, axis=1, keepdims=True)
-        ascent *= responsibilities
-        ascent *= weights[:, None]
-        gradient += ascent.T @ points - ascent.sum(axis=0)[:, None] * centers
-    return gradient
+
+    def __init__(self, problem, family, relaxation, unit):
+        self.problem = problem
+        self.family = family
+        self.relaxation = relaxation
+        self.unit = unit
+
+    def _compiled(self, temperature):
+        return temperature > 0 and isinstance(self.relaxation, Softmax)
+
+    def _blocks(self):
+        points, weights = self.problem.points, self.problem.weights
+        for start in range(0, len(points), _BLOCK_ROWS):
+            rows = slice(start, start + _BLOCK_ROWS)
+            yield points[rows], weights[rows]
+
+    def _responsibilities(self, points, slopes, offsets, temperature):
+        logits = points @ slopes.T
+        logits += offsets
+        return relax_logits(logits, self.relaxation, temperature, temperature)
+
+    def information(self, parameters, temperature):
+        """Return cell means (about the origin) and information of the rule."""
+        slopes, offsets = self.family.logits(parameters, self.unit)
+        cell_weights = np.zeros(len(slopes))
+        moments = np.zeros((slopes.shape[1], len(slopes)))
+        if self._compiled(temperature):
+            softmax_moments(
+                self.problem.points,
+                self.problem.weights,
+                np.ascontiguousarray(slopes.T),
+                offsets,
+                temperature,
+                cell_weights,
+                moments,
+                np.empty(len(slopes)),
+            )
+        else:
+            for points, weights in self._blocks():
+                shares = self._responsibilities(points, slopes, offsets, temperature)
+                shares *= weights[:, None]
+                cell_weights += shares.sum(axis=0)
+                moments += points.T @ shares
+        means = moments.T / np.where(cell_weights > 0, cell_weights, 1.0)[:, None]
+        return means, self.problem.information(cell_weights, means)
+
+    def value_and_gradient(self, parameters, temperature, criterion):
+        """Return the criterion's value, its gradient in the parameters, and the
+        information.
+
+        By the chain rule through ``dF/dr_ib = w_i (2 z_i' G mu_b - mu_b' G mu_b)``,
+        which differences between cells make independent of the origin. Where the
+        information is singular the gradient is zero.
+        """
+        problem = self.problem.with_criterion(criterion)
+        means, information = self.information(parameters, temperature)
+        value = problem.value(information)
+        if not np.isfinite(value):
+            return value, np.zeros_like(parameters), information
+        projected = means @ problem.gradient(information)
+        level = np.sum(projected * means, axis=1)
+        slopes, offsets = self.family.logits(parameters, self.unit)
+        slope_gradient = np.zeros((slopes.shape[1], len(slopes)))
+        offset_gradient = np.zeros(len(slopes))
+        if self._compiled(temperature):
+            softmax_gradient(
+                self.problem.points,
+                self.problem.weights,
+                np.ascontiguousarray(slopes.T),
+                offsets,
+                temperature,
+                np.ascontiguousarray(2.0 * projected.T),
+                -level,
+                slope_gradient,
+                offset_gradient,
+                np.empty((2, len(slopes))),
+            )
+        else:
+            for points, weights in self._blocks():
+                ascent = 2.0 * points @ projected.T - level
+                ascent *= weights[:, None]
+                shares = self._responsibilities(points, slopes, offsets, temperature)
+                ascent = self.relaxation.vjp(shares, ascent)
+                slope_gradient += points.T @ ascent
+                offset_gradient += ascent.sum(axis=0)
+        gradient = self.family.pull_back(
+            parameters, self.unit, slope_gradient.T, offset_gradient
+        )
+        # at a vanishing temperature the gradient is zero almost everywhere
+        with np.errstate(over="ignore"):
+            gradient = gradient / temperature / temperature
+        gradient[~np.isfinite(gradient)] = 0.0
+        return value, gradient, information
+
+    def snapshot(self, step, parameters, temperature, evaluated, whole, report):
+        """Record a state; the hard rule is judged on the whole problem, efficiencies
+        are those of the problem ``report``."""
+        value, gradient, information = evaluated
+        slopes, offsets = self.family.logits(parameters, self.unit)
+        hard = hard_information(whole, slopes, offsets)
+        return Snapshot(
+            step=step,
+            slopes=slopes,
+            offsets=offsets,
+            temperature=temperature,
+            objective=value,
+            soft_retention=report.efficiency(information),
+            hard_value=whole.value(hard),
+            hard_retention=report.efficiency(hard),
+            gradient_norm=float(np.linalg.norm(gradient)),
+        )
 
 
-def hard_information(problem, centers):
-    """Return the information of the hard limit."""
-    labels = nearest_cell(problem.points, centers, np.eye(centers.shape[1]))
-    return problem.label_information(labels, len(centers))
+def hard_information(problem, slopes, offsets):
+    """Return the information of the hard limit of a rule."""
+    labels = np.empty(len(problem.points), dtype=np.int32)
+    for start in range(0, len(labels), _BLOCK_ROWS):
+        rows = slice(start, start + _BLOCK_ROWS)
+        labels[rows] = np.argmax(problem.points[rows] @ slopes.T + offsets, axis=1)
+    return problem.label_information(labels, len(slopes))
 
 
-def start_temperature(centers):
+def nearest_center_distance(centers):
     """Return the median distance of a center to the nearest other one."""
     if len(centers) == 1:
         return 1.0
     squares = np.sum((centers[:, None] - centers) ** 2, axis=2)
     np.fill_diagonal(squares, np.inf)
-    return float(np.median(np.sqrt(squares.min(axis=1))))
+    distances = np.sqrt(squares.min(axis=1))
+    return float(np.median(distances[distances > 0])) if distances.any() else 1.0
 
 
-def anneal(
-    problem,
-    centers,
-    report,
+def anneal_adam(
+    objective,
+    parameters,
+    criteria,
+    temperatures,
+    record,
     *,
-    max_iter,
     learning_rate,
     gradient_clip,
-    start_ratio,
-    end_ratio,
     record_every,
 ):
-    """Maximize by Adam while the temperature falls geometrically.
+    """Follow the gradient by Adam while the temperature falls at every update.
 
-    Lengths are in units of the start temperature and the criterion's value is free
-    of units, so step sizes and clipping are too. The second moment of Adam is
-    shared by the coordinates of a center: rotations of the scores change nothing.
-    Efficiencies are those of the problem ``report``.
-
-    Returns
-    -------
-    snapshots : list of Snapshot
-        The first is the start, the last the end.
+    The second moment is shared by the parameters of a cell, so that rotations of
+    the scores change nothing. The criteria share the updates equally, in turn.
     """
-    unit = start_temperature(centers)
-    hottest = unit * start_ratio
-    centers = centers.copy()
-    first = np.zeros_like(centers)
-    second = np.zeros((len(centers), 1))
-    snapshots = []
-    for step in range(max_iter + 1):
-        temperature = hottest * end_ratio ** (step / max_iter)
-        cell_weights, means, information = soft_information(
-            problem, centers, temperature
-        )
-        value = problem.value(information)
-        gradient = np.zeros_like(centers)
-        if np.isfinite(value) and len(centers) > 1:
-            with np.errstate(over="ignore"):
-                raw = center_gradient(
-                    problem, centers, temperature, means, problem.gradient(information)
-                )
-                gradient = raw / temperature / temperature * unit
-            gradient[~np.isfinite(gradient)] = 0.0
-        norm = float(np.linalg.norm(gradient))
-        if step % record_every == 0 or step == max_iter:
-            hard = hard_information(problem, centers)
-            snapshots.append(
-                Snapshot(
-                    step=step,
-                    centers=centers.copy(),
-                    temperature=temperature,
-                    objective=value,
-                    soft_retention=report.efficiency(information),
-                    hard_retention=report.efficiency(hard),
-                    hard_value=problem.value(hard),
-                    gradient_norm=norm,
-                )
-            )
-        if step == max_iter:
+    fast, slow = _ADAM_DECAY
+    first = np.zeros_like(parameters)
+    second = np.zeros((len(parameters), 1))
+    n_updates = len(temperatures) - 1
+    for step, temperature in enumerate(temperatures):
+        criterion = criteria[min(step * len(criteria) // n_updates, len(criteria) - 1)]
+        evaluated = objective.value_and_gradient(parameters, temperature, criterion)
+        if step % record_every == 0 or step == n_updates:
+            record(step, parameters, temperature, evaluated)
+        if step == n_updates:
             break
+        gradient = evaluated[1]
+        norm = np.linalg.norm(gradient)
         if norm > gradient_clip:
-            gradient *= gradient_clip / norm
-        slow, fast = _ADAM_DECAY[1], _ADAM_DECAY[0]
+            gradient = gradient * (gradient_clip / norm)
         first = fast * first + (1 - fast) * gradient
         second = slow * second + (1 - slow) * np.mean(gradient**2, axis=1)[:, None]
         mean = first / (1 - fast ** (step + 1))
         spread = np.sqrt(second / (1 - slow ** (step + 1)))
-        centers = centers + learning_rate * unit * mean / (spread + 1e-8)
-    return snapshots
+        parameters = parameters + learning_rate * mean / (spread + 1e-8)
+
+
+def anneal_lbfgs(
+    objective, parameters, criteria, temperatures, record, *, max_iter, record_every
+):
+    """Maximize by L-BFGS at each of a few falling temperatures, warm-started.
+
+    The criteria share the stages equally, in turn. The last state recorded has the
+    last temperature and the parameters of the best hard rule on the way.
+    """
+    shape = parameters.shape
+    step = 0
+    best = None
+
+    def keep(parameters, temperature, evaluated):
+        nonlocal best
+        snapshot = record(step, parameters, temperature, evaluated)
+        if best is None or snapshot.hard_value >= best[0]:
+            best = (snapshot.hard_value, parameters)
+
+    for stage, temperature in enumerate(temperatures):
+        criterion = criteria[stage * len(criteria) // len(temperatures)]
+
+        def evaluate(flat, temperature=temperature, criterion=criterion):
+            return objective.value_and_gradient(
+                flat.reshape(shape), temperature, criterion
+            )
+
+        def loss(flat, evaluate=evaluate):
+            value, gradient, _ = evaluate(flat)
+            # a singular rule is worse than any other, not infinitely so
+            return -max(value, -1e300), -gradient.ravel()
+
+        def count(flat, temperature=temperature, evaluate=evaluate):
+            nonlocal step
+            step += 1
+            if step % record_every == 0:
+                keep(flat.reshape(shape).copy(), temperature, evaluate(flat))
+
+        if stage == 0:
+            keep(parameters, temperature, evaluate(parameters.ravel()))
+        solved = minimize(
+            loss,
+            parameters.ravel(),
+            jac=True,
+            method="L-BFGS-B",
+            callback=count,
+            options={"maxiter": max_iter, "ftol": 1e-7, "gtol": 1e-7},
+        )
+        parameters = solved.x.reshape(shape)
+        keep(parameters, temperature, evaluate(parameters.ravel()))
+        if temperature == temperatures[-1] and best[1] is not parameters:
+            keep(best[1], temperature, evaluate(best[1].ravel()))

@@ -1,0 +1,182 @@
+"""Global search over randomized rules: starts, a subsample, and annealing."""
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.utils import check_random_state
+
+from skquant.information import cell_moments
+from skquant.solvers._search import continuation, draw_seeds, search_partition
+from skquant.solvers._seeding import kmeans_start
+from skquant.solvers._soft import (
+    FAMILIES,
+    SoftObjective,
+    anneal_adam,
+    anneal_lbfgs,
+    nearest_center_distance,
+)
+
+# Starts of L-BFGS are compared on a subsample of this size.
+_SUBSAMPLE_ATOMS = 5_000
+_SUBSAMPLE_ATOMS_A_CELL = 50
+
+# L-BFGS: the largest fall of the temperature between stages, their number, and the
+# iterations of one.
+_STAGE_FALL = 5.0
+_MOST_STAGES = 4
+_STAGE_ITERATIONS = 40
+
+
+def partition_rule(problem, labels, n_bins):
+    """Return slopes and offsets of a labeling's first-order rule.
+
+    The metric has unit mean eigenvalue, so that the logits are on the scale of the
+    logits of whitened centers.
+    """
+    weights, means = cell_moments(problem.points, problem.weights, labels, n_bins)
+    information = problem.information(weights, means)
+    if not np.isfinite(problem.value(information)):
+        return _center_rule(means)
+    metric = problem.gradient(information)
+    slopes = means @ (metric * (len(metric) / np.trace(metric)))
+    return slopes, -0.5 * np.sum(slopes * means, axis=1)
+
+
+def _center_rule(centers):
+    return centers, -0.5 * np.sum(centers**2, axis=1)
+
+
+def _anneal(problem, rule, whole, report, family, relaxation, solver, options):
+    """Anneal one start; return its snapshots."""
+    slopes, offsets = rule
+    unit = nearest_center_distance(slopes)
+    objective = SoftObjective(problem, FAMILIES[family], relaxation, unit)
+    start = objective.family.pack(slopes, offsets, unit)
+    criteria = continuation(problem.criterion)
+    # the last of a continuation is the nonsmooth one that it leads to
+    criteria = criteria[:-1] if len(criteria) > 1 else criteria
+    hottest = unit * options["temperature_start_ratio"]
+    end_ratio = options["temperature_end_ratio"]
+    snapshots = []
+
+    def record(*state):
+        snapshots.append(objective.snapshot(*state, whole, report))
+        return snapshots[-1]
+
+    if solver == "adam":
+        fractions = np.linspace(0.0, 1.0, options["max_iter"] + 1)
+        anneal_adam(
+            objective,
+            start,
+            criteria,
+            hottest * end_ratio**fractions,
+            record,
+            learning_rate=options["learning_rate"],
+            gradient_clip=options["gradient_clip"],
+            record_every=options["record_every"],
+        )
+    else:
+        falls = np.log(1.0 / end_ratio) / np.log(_STAGE_FALL)
+        n_stages = min(1 + int(np.ceil(falls)), _MOST_STAGES)
+        n_stages = min(max(n_stages, len(criteria)), options["max_iter"])
+        fractions = np.linspace(0.0, 1.0, n_stages) if n_stages > 1 else np.ones(1)
+        anneal_lbfgs(
+            objective,
+            start,
+            criteria,
+            hottest * end_ratio**fractions,
+            record,
+            max_iter=min(_STAGE_ITERATIONS, options["max_iter"] // n_stages),
+            record_every=options["record_every"],
+        )
+    return snapshots
+
+
+def best_snapshot(snapshots):
+    """Return the snapshot of the best hard rule, the last of equal ones."""
+    return max(snapshots[::-1], key=lambda each: each.hard_value)
+
+
+def search_soft(
+    problem,
+    n_bins,
+    random_state,
+    report,
+    *,
+    family,
+    relaxation,
+    solver,
+    n_init,
+    n_jobs,
+    verbose,
+    **options,
+):
+    """Return the snapshots of the best of several annealed starts.
+
+    The first start of L-BFGS is a partition by exchange and random swaps; all others
+    are k-means. Starts and snapshots are compared by the criterion of the hard rule.
+    The affine family starts from the result of the Voronoi family and from the
+    exchange's own rule, so it is never below either.
+    """
+    size = max(_SUBSAMPLE_ATOMS, _SUBSAMPLE_ATOMS_A_CELL * n_bins)
+    small = problem if solver == "adam" else problem.head(size)
+    seeds = draw_seeds(random_state, n_init)
+    first = problem.with_criterion(continuation(problem.criterion)[0])
+    partition = search_partition(
+        first,
+        n_bins,
+        random_state,
+        n_init=n_init,
+        n_swaps=2 * n_init,
+        n_jobs=n_jobs,
+        max_atoms=size,
+    )
+    _, means = cell_moments(problem.points, problem.weights, partition.labels, n_bins)
+    plan = (relaxation, solver, options)
+
+    def one_start(number):
+        if number == 0 and solver != "adam":
+            centers = means
+        else:
+            seeded = check_random_state(seeds[number])
+            _, centers, _ = kmeans_start(small, n_bins, seeded)
+        return _anneal(small, _center_rule(centers), small, report, "voronoi", *plan)
+
+    def run(tasks):
+        return Parallel(n_jobs=n_jobs, prefer="threads")(tasks)
+
+    def winner(fits):
+        best = [best_snapshot(fit) for fit in fits]
+        if verbose:
+            for number, (fit, each) in enumerate(zip(fits, best, strict=True)):
+                print(
+                    f"start {number}: hard retention {fit[0].hard_retention:.9g} -> "
+                    f"{each.hard_retention:.9g} at step {each.step}"
+                )
+        return fits[int(np.argmax([each.hard_value for each in best]))]
+
+    fit = winner(run(delayed(one_start)(number) for number in range(n_init)))
+    if small is not problem:
+        chosen = best_snapshot(fit)
+        rules = [(chosen.slopes, chosen.offsets), _center_rule(means)]
+        fit = winner(
+            run(
+                delayed(_anneal)(problem, rule, problem, report, "voronoi", *plan)
+                for rule in rules
+            )
+        )
+    if family == "affine_max":
+        chosen = best_snapshot(fit)
+        partition = search_partition(
+            first, n_bins, random_state, n_init=8, n_swaps=20, n_jobs=n_jobs
+        )
+        rules = [
+            (chosen.slopes, chosen.offsets),
+            partition_rule(first, partition.labels, n_bins),
+        ]
+        fit = winner(
+            run(
+                delayed(_anneal)(problem, rule, problem, report, family, *plan)
+                for rule in rules
+            )
+        )
+    return fit
