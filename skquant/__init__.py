@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _MODULE_OF = {
     "KMeansQuantizer": "skquant.quantizers._kmeans",
     "DExchangeQuantizer": "skquant.quantizers._d_exchange",
+    "IntervalQuantizer": "skquant.quantizers._interval",
     "SoftVoronoiQuantizer": "skquant.quantizers._soft_voronoi",
     "NormalizedTrace": "skquant.criteria",
     "DOptimality": "skquant.criteria",
@@ -28,6 +29,7 @@ __all__ = [
     "DExchangeQuantizer",
     "DOptimality",
     "EOptimality",
+    "IntervalQuantizer",
     "KMeansQuantizer",
     "NormalizedTrace",
     "PowerMean",
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
         ProfiledDOptimality,
     )
     from skquant.quantizers._d_exchange import DExchangeQuantizer
+    from skquant.quantizers._interval import IntervalQuantizer
     from skquant.quantizers._kmeans import KMeansQuantizer
     from skquant.quantizers._soft_voronoi import SoftVoronoiQuantizer
     from skquant.rules import AffineMaxRule

@@ -136,6 +136,8 @@ class AffineMaxRule:
         array = np.asarray(X)
         if array.dtype.kind not in "fiub":
             try:
+                if array.dtype.kind not in "OSU":
+                    raise TypeError("neither numbers nor text")
                 array = array.astype(np.float64)
             except (TypeError, ValueError) as error:
                 raise ValueError(

@@ -129,14 +129,11 @@ def slow_information(scores, weights):
 
 
 def slow_fractional(scores, responsibilities, weights):
-    """Information of a randomized label, cell by cell and row by row."""
-    d, n_bins = scores.shape[1], responsibilities.shape[1]
+    """Information of a randomized label, cell by cell."""
+    d = scores.shape[1]
     total = np.zeros((d, d))
-    for b in range(n_bins):
-        weight, moment = 0.0, np.zeros(d)
-        for s, r, w in zip(scores, responsibilities, weights, strict=True):
-            weight += w * r[b]
-            moment += w * r[b] * s
+    for share in responsibilities.T:
+        weight, moment = sum(weights * share), (weights * share) @ scores
         if weight > 0:
             total += np.outer(moment, moment) / weight
     return total

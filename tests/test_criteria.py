@@ -15,6 +15,8 @@ from skquant import (
 )
 from skquant.criteria import resolve_criterion, retained_eigensystem
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 INVARIANT = [
     NormalizedTrace(),
     DOptimality(),

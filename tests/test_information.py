@@ -25,6 +25,8 @@ from skquant.information import (
     responsibility_gradient,
 )
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def random_table(seed, n=30, d=3, n_bins=4):
     """Scores, labels with no empty cell, weights, responsibilities."""

@@ -174,6 +174,7 @@ METHODS = ["predict", "decision_function", "predict_proba"]
         ([[0.0, 0.0, 0.0], [0.0, -np.inf, 0.0]], "NaN or infinity"),
         ([["a", "b", "c"]], "numeric"),
         ([[1j, 0, 0]], "numeric"),
+        (np.zeros((2, 3), dtype="datetime64[s]"), "numeric"),
         ([[None, 0, "x"]], "numeric"),
     ],
 )

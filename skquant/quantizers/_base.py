@@ -73,15 +73,6 @@ class Solution:
     temperature: float | None = None
 
 
-def metric_rule(means, metric):
-    """Return slopes and offsets of the nearest-mean rule in a metric.
-
-    ``argmin_b (s - mu_b)' G (s - mu_b) = argmax_b (2 G mu_b)' s - mu_b' G mu_b``.
-    """
-    projected = means @ metric
-    return 2.0 * projected, -np.sum(projected * means, axis=1)
-
-
 class BaseQuantizer(
     OneToOneFeatureMixin, TransformerMixin, ClusterMixin, BaseEstimator, ABC
 ):
@@ -158,7 +149,8 @@ class BaseQuantizer(
         X = validate_data(self, X, dtype=FLOAT_DTYPES, order="C")
         weights = check_weights(sample_weight, X)
         names = getattr(self, "feature_names_in_", None)
-        random_state = check_random_state(self.random_state)
+        # an exact solver has no seed among its parameters
+        random_state = check_random_state(getattr(self, "random_state", 0))
         problem, atoms = build_problem(
             X,
             weights,

@@ -8,11 +8,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skquant._validation import Interval, StrOptions, check_labels
 from skquant.criteria import NormalizedTrace
-from skquant.information import cell_moments
-from skquant.quantizers._base import BaseQuantizer, Solution, metric_rule
-from skquant.solvers._assignment import nearest_cell
+from skquant.quantizers._base import BaseQuantizer, Solution
 from skquant.solvers._exchange import best_remaining_gain
 from skquant.solvers._search import continuation, search_partition
+from skquant.solvers._soft import hard_information
+from skquant.solvers._soft_search import anneal_rule, partition_rule
 
 
 class DExchangeQuantizer(BaseQuantizer):
@@ -208,7 +208,7 @@ class DExchangeQuantizer(BaseQuantizer):
             partition = search_partition(solved, n_bins, random_state, **search)
         labels = partition.labels
         self._warn_of_light_cells(problem, labels, n_bins)
-        coef, intercept = _first_order_rule(solved, labels, n_bins)
+        coef, intercept = _deployed_rule(solved, labels, n_bins)
         return Solution(
             labels=labels,
             coef=coef,
@@ -236,23 +236,16 @@ class DExchangeQuantizer(BaseQuantizer):
             )
 
 
-def _first_order_rule(problem, labels, n_bins):
-    """Return the nearest-mean rule in the gradient's metric.
+def _deployed_rule(problem, labels, n_bins):
+    """Return the rule of a labeling: nearest mean in the criterion's gradient.
 
-    A criterion with a continuation offers the metrics of its smooth members too,
-    because the gradient of a nonsmooth one is worthless as a metric: the rule that
-    keeps most on the training atoms is taken.
+    The gradient of a nonsmooth criterion is worthless as a metric. A criterion with
+    a continuation offers the metrics of its smooth members too, and an affine rule
+    annealed along it; the one that keeps most on the training atoms is taken.
     """
-    weights, means = cell_moments(problem.points, problem.weights, labels, n_bins)
-    information = problem.information(weights, means)
-    best = (-np.inf, means, np.eye(len(information)))
-    for criterion in continuation(problem.criterion):
-        step = problem.with_criterion(criterion)
-        if not np.isfinite(step.value(information)):
-            continue
-        metric = step.gradient(information)
-        ruled = nearest_cell(problem.points, means, metric)
-        value = problem.value(problem.label_information(ruled, n_bins))
-        if value > best[0]:
-            best = (value, means, metric)
-    return metric_rule(*best[1:])
+    steps = [problem.with_criterion(each) for each in continuation(problem.criterion)]
+    rules = [partition_rule(step, labels, n_bins) for step in steps]
+    if len(rules) > 1:
+        rules.append(anneal_rule(problem, rules[0]))
+    values = [problem.value(hard_information(problem, *rule)) for rule in rules]
+    return rules[int(np.argmax(values))]

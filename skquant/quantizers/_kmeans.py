@@ -7,8 +7,9 @@ import numpy as np
 from skquant._validation import Interval
 from skquant.criteria import NormalizedTrace
 from skquant.information import cell_moments
-from skquant.quantizers._base import BaseQuantizer, Solution, metric_rule
+from skquant.quantizers._base import BaseQuantizer, Solution
 from skquant.solvers._search import search_partition
+from skquant.solvers._soft_search import center_rule
 
 # Random swaps of one cell reach what many more starts would not.
 _SWAPS_A_START = 3
@@ -141,7 +142,7 @@ class KMeansQuantizer(BaseQuantizer):
         _, means = cell_moments(
             problem.points, problem.weights, partition.labels, n_bins
         )
-        coef, intercept = metric_rule(means, np.eye(means.shape[1]))
+        coef, intercept = center_rule(means)
         return Solution(
             labels=None,
             coef=coef,

@@ -107,8 +107,8 @@ def _swap(problem, best, n_bins, n_swaps, random_state, steps, options):
     return best
 
 
-def _subsample_size(n_bins, n_coordinates, max_atoms):
-    affordable = min(max_atoms, _SUBSAMPLE_WORK // (n_bins * n_coordinates))
+def _subsample_size(n_bins, n_coordinates):
+    affordable = min(_SUBSAMPLE_ATOMS, _SUBSAMPLE_WORK // (n_bins * n_coordinates))
     return max(affordable, _SUBSAMPLE_ATOMS_A_CELL * n_bins)
 
 
@@ -127,19 +127,17 @@ def search_partition(
     max_iter=None,
     gain_tol=1e-12,
     min_bin_weight=0.0,
-    max_atoms=_SUBSAMPLE_ATOMS,
 ):
     """Return the best partition of restarts and random swaps.
 
     Parameters beyond those of ``exchange``: ``init`` is ``"kmeans"``, ``"random"``
     or a labeling of the atoms (one start); ``selection`` is the problem whose
-    criterion chooses the winning restart; larger tables than ``max_atoms`` are
-    searched on a subsample.
+    criterion chooses the winning restart.
     """
     options = dict(gain_tol=gain_tol, min_bin_weight=min_bin_weight, max_iter=max_iter)
     steps = continuation(problem.criterion)
     selection = problem if selection is None else selection
-    size = _subsample_size(n_bins, problem.points.shape[1], max_atoms)
+    size = _subsample_size(n_bins, problem.points.shape[1])
     small = problem.head(size)
     # a long continuation is followed once, from the best of its first criterion
     early = steps if len(small.points) <= _SMALL_TABLE else steps[:1]

@@ -5,6 +5,7 @@ from joblib import Parallel, delayed
 from sklearn.utils import check_random_state
 
 from skquant.information import cell_moments
+from skquant.relaxation._responsibilities import RELAXATIONS
 from skquant.solvers._search import continuation, draw_seeds, search_partition
 from skquant.solvers._seeding import kmeans_start
 from skquant.solvers._soft import (
@@ -29,19 +30,21 @@ _STAGE_ITERATIONS = 40
 def partition_rule(problem, labels, n_bins):
     """Return slopes and offsets of a labeling's first-order rule.
 
-    The metric has unit mean eigenvalue, so that the logits are on the scale of the
+    With the criterion's gradient G, ``argmin_b (s - mu_b)' G (s - mu_b) = argmax_b
+    (G mu_b)' s - mu_b' G mu_b / 2``. The metric has unit mean eigenvalue, so that the logits are on the scale of the
     logits of whitened centers.
     """
     weights, means = cell_moments(problem.points, problem.weights, labels, n_bins)
     information = problem.information(weights, means)
     if not np.isfinite(problem.value(information)):
-        return _center_rule(means)
+        return center_rule(means)
     metric = problem.gradient(information)
     slopes = means @ (metric * (len(metric) / np.trace(metric)))
     return slopes, -0.5 * np.sum(slopes * means, axis=1)
 
 
-def _center_rule(centers):
+def center_rule(centers):
+    """Return slopes and offsets of the nearest center in whitened coordinates."""
     return centers, -0.5 * np.sum(centers**2, axis=1)
 
 
@@ -91,6 +94,19 @@ def _anneal(problem, rule, whole, report, family, relaxation, solver, options):
     return snapshots
 
 
+def anneal_rule(problem, rule):
+    """Improve an affine rule by L-BFGS; return slopes and offsets of its hard limit."""
+    options = dict(
+        temperature_start_ratio=0.1,
+        temperature_end_ratio=0.05,
+        max_iter=_MOST_STAGES * _STAGE_ITERATIONS * 2,
+        record_every=_STAGE_ITERATIONS,
+    )
+    plan = ("affine_max", RELAXATIONS["softmax"], "lbfgs", options)
+    best = best_snapshot(_anneal(problem, rule, problem, problem, *plan))
+    return best.slopes, best.offsets
+
+
 def best_snapshot(snapshots):
     """Return the snapshot of the best hard rule, the last of equal ones."""
     return max(snapshots[::-1], key=lambda each: each.hard_value)
@@ -122,13 +138,7 @@ def search_soft(
     seeds = draw_seeds(random_state, n_init)
     first = problem.with_criterion(continuation(problem.criterion)[0])
     partition = search_partition(
-        first,
-        n_bins,
-        random_state,
-        n_init=n_init,
-        n_swaps=2 * n_init,
-        n_jobs=n_jobs,
-        max_atoms=size,
+        first, n_bins, random_state, n_init=8, n_swaps=20, n_jobs=n_jobs
     )
     _, means = cell_moments(problem.points, problem.weights, partition.labels, n_bins)
     plan = (relaxation, solver, options)
@@ -139,7 +149,7 @@ def search_soft(
         else:
             seeded = check_random_state(seeds[number])
             _, centers, _ = kmeans_start(small, n_bins, seeded)
-        return _anneal(small, _center_rule(centers), small, report, "voronoi", *plan)
+        return _anneal(small, center_rule(centers), small, report, "voronoi", *plan)
 
     def run(tasks):
         return Parallel(n_jobs=n_jobs, prefer="threads")(tasks)
@@ -157,7 +167,7 @@ def search_soft(
     fit = winner(run(delayed(one_start)(number) for number in range(n_init)))
     if small is not problem:
         chosen = best_snapshot(fit)
-        rules = [(chosen.slopes, chosen.offsets), _center_rule(means)]
+        rules = [(chosen.slopes, chosen.offsets), center_rule(means)]
         fit = winner(
             run(
                 delayed(_anneal)(problem, rule, problem, report, "voronoi", *plan)
@@ -166,9 +176,6 @@ def search_soft(
         )
     if family == "affine_max":
         chosen = best_snapshot(fit)
-        partition = search_partition(
-            first, n_bins, random_state, n_init=8, n_swaps=20, n_jobs=n_jobs
-        )
         rules = [
             (chosen.slopes, chosen.offsets),
             partition_rule(first, partition.labels, n_bins),

@@ -1,0 +1,172 @@
+"""Intervals of a scalar score, exactly."""
+
+from warnings import warn
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from skquant.criteria import NormalizedTrace
+from skquant.quantizers._base import BaseQuantizer, Solution
+from skquant.solvers._interval import optimal_intervals
+from skquant.solvers._problem import merge_rows
+from skquant.solvers._search import search_partition
+
+
+class IntervalQuantizer(BaseQuantizer):
+    """The exact optimum of scalar scores, by dynamic programming.
+
+    For scores of rank one every criterion has the same optimum, and its cells are
+    intervals. For scores of a higher rank the projection on one direction is
+    quantized exactly, which is not the optimum of the scores: a warning says so.
+
+    Parameters
+    ----------
+    n_bins : int, default=8
+        Number of cells K.
+    criterion : {"D", "trace", "A", "E"} or object, default="D"
+        What ``score`` and ``retention_`` report. The intervals do not depend on it.
+    direction : array-like of shape (d,), default=None
+        Weights of the columns in the projection, in inverse units of the scores.
+        None is the only informative direction of scores of rank one, and else the
+        direction that a k-means partition of as many cells retains best.
+    rank_rtol : float, default=1e-10
+        Relative tolerance of the rank; 1e-6 at least for float32 scores.
+
+    Attributes
+    ----------
+    n_bins_ : int
+        Cells obtained; fewer than ``n_bins`` only with fewer distinct projections.
+    labels_ : ndarray of int32 of shape (n,)
+        Cell of each training row.
+    direction_ : ndarray of shape (d,)
+        Weights of the columns in the projection; the largest is 1 unless given.
+    edges_ : ndarray of shape (K - 1,)
+        Inner edges of the intervals of the projection ``X @ direction_``, ascending;
+        a projection on an edge belongs to the lower interval.
+    cell_weights_ : ndarray of shape (K,)
+        Total weight of each cell.
+    cell_means_ : ndarray of shape (K, d)
+        Mean score of each cell.
+    information_, binned_information_ : ndarray of shape (d, d)
+        Full and retained information per unit of total weight.
+    criterion_ : object
+        The criterion, resolved for the table.
+    retention_ : float
+        Efficiency of ``labels_`` on the training table.
+    rule_ : AffineMaxRule
+        The frozen rule.
+    rule_agreement_ : float
+        Weighted share of training rows whose ``predict`` equals ``labels_``: 1.
+    rank_ : int
+        Number of informative directions.
+    n_iter_ : int
+        1.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of str of shape (d,)
+        Names of the columns, if they have any.
+
+    See Also
+    --------
+    DExchangeQuantizer : Cells of scores of any rank.
+
+    References
+    ----------
+    .. [1] W. D. Fisher, "On grouping for maximum homogeneity", J. Am. Stat. Assoc.
+       53 (1958). https://doi.org/10.1080/01621459.1958.10501479
+    .. [2] A. Aggarwal, M. Klawe, S. Moran, P. Shor, R. Wilber, "Geometric
+       applications of a matrix-searching algorithm", Algorithmica 2 (1987).
+       https://doi.org/10.1007/BF01840359
+
+    Examples
+    --------
+    >>> from skquant import IntervalQuantizer
+    >>> quantizer = IntervalQuantizer(n_bins=2).fit([[-1.0], [0.0], [4.0], [5.0]])
+    >>> quantizer.labels_
+    array([0, 0, 1, 1], dtype=int32)
+    >>> quantizer.edges_
+    array([2.])
+    """
+
+    _parameter_constraints: dict = {
+        name: BaseQuantizer._parameter_constraints[name]
+        for name in ("n_bins", "criterion", "rank_rtol")
+    } | {"direction": ["array-like", None]}
+
+    def __init__(self, n_bins=8, *, criterion="D", direction=None, rank_rtol=1e-10):
+        self.n_bins = n_bins
+        self.criterion = criterion
+        self.direction = direction
+        self.rank_rtol = rank_rtol
+
+    def _direction(self, problem, subspace, n_bins, random_state):
+        """Return the direction in original and in whitened coordinates."""
+        n_features = len(subspace.scale)
+        if self.direction is not None:
+            direction = np.array(self.direction, dtype=np.float64)
+            if direction.shape != (n_features,) or not np.isfinite(direction).all():
+                raise ValueError(
+                    f"direction must hold {n_features} finite weights, one a column; "
+                    f"got {self.direction!r}."
+                )
+            whitened = subspace.basis @ direction
+            if not np.any(np.abs(whitened) > 0):
+                raise ValueError(
+                    "direction must have information about the scores; got "
+                    f"{self.direction!r}, along which all scores are zero."
+                )
+            return direction, whitened
+        whitened = np.ones(1)
+        if subspace.rank > 1:
+            trace = problem.whitened(NormalizedTrace())
+            partition = search_partition(trace, n_bins, random_state)
+            retained = problem.label_information(partition.labels, n_bins)
+            whitened = np.linalg.eigh(retained)[1][:, -1]
+        direction = subspace.whitener @ whitened
+        unit = direction[np.argmax(np.abs(direction))]
+        return direction / unit, whitened / unit
+
+    def _solve(self, problem, n_bins, atoms, random_state):
+        subspace = atoms.subspace
+        if subspace.rank > 1:
+            warn(
+                f"IntervalQuantizer is exact for scores of rank 1; got rank "
+                f"{subspace.rank}, of which one projection is quantized. "
+                "DExchangeQuantizer and KMeansQuantizer are made for more.",
+                UserWarning,
+                stacklevel=6,
+            )
+        direction, whitened = self._direction(problem, subspace, n_bins, random_state)
+        # relative to the mean score, so that a common offset costs no digits
+        projection = problem.points @ whitened
+        of_atom, first, weights = merge_rows(projection[:, None], problem.weights)
+        values = projection[first]
+        if len(values) < n_bins:
+            warn(
+                f"n_bins={self.n_bins} is larger than the number of distinct "
+                f"projections, {len(values)}: every one is its own cell.",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
+            n_bins = len(values)
+        starts = optimal_intervals(values, weights, n_bins)
+        moments = np.add.reduceat(weights * values, starts)
+        means = moments / np.add.reduceat(weights, starts)
+        # halfway between means; between the neighbors should rounding say otherwise
+        low, high = values[starts[1:] - 1], values[starts[1:]]
+        edges = 0.5 * (means[1:] + means[:-1])
+        outside = ~((low <= edges) & (edges < high))
+        edges[outside] = (low + 0.5 * (high - low))[outside]
+        # the label is the number of edges below: slopes 0, 1, ..., K - 1
+        cells = np.arange(n_bins)
+        return Solution(
+            labels=np.searchsorted(starts, of_atom, side="right").astype(np.int32) - 1,
+            coef=cells[:, None] * whitened,
+            intercept=-np.concatenate([[0.0], np.cumsum(edges)]),
+            n_iter=1,
+            converged=True,
+            attributes={
+                "direction_": direction,
+                "edges_": edges + atoms.center @ direction,
+            },
+        )
