@@ -27,8 +27,9 @@ class IntervalQuantizer(BaseQuantizer):
         What ``score`` and ``retention_`` report. The intervals do not depend on it.
     direction : array-like of shape (d,), default=None
         Weights of the columns in the projection, in inverse units of the scores.
-        None is the only informative direction of scores of rank one, and else the
-        direction that a k-means partition of as many cells retains best.
+        None is the only informative direction of scores of rank one. For a higher
+        rank it is, of the single columns and the retained directions of a k-means
+        partition, the one whose intervals keep most under the criterion.
     rank_rtol : float, default=1e-10
         Relative tolerance of the rank; 1e-6 at least for float32 scores.
 
@@ -99,32 +100,38 @@ class IntervalQuantizer(BaseQuantizer):
         self.direction = direction
         self.rank_rtol = rank_rtol
 
-    def _direction(self, problem, subspace, n_bins, random_state):
-        """Return the direction in original and in whitened coordinates."""
+    def _given_direction(self, subspace):
+        direction = np.array(self.direction, dtype=np.float64)
         n_features = len(subspace.scale)
+        if direction.shape != (n_features,) or not np.isfinite(direction).all():
+            raise ValueError(
+                f"direction must hold {n_features} finite weights, one a column; got "
+                f"{self.direction!r}."
+            )
+        if not np.any(subspace.basis @ direction != 0):
+            raise ValueError(
+                "direction must have information about the scores; got "
+                f"{self.direction!r}, along which all scores are zero."
+            )
+        return direction
+
+    def _candidate_directions(self, problem, subspace, n_bins, random_state):
+        """Return directions in original coordinates, the largest weight 1."""
         if self.direction is not None:
-            direction = np.array(self.direction, dtype=np.float64)
-            if direction.shape != (n_features,) or not np.isfinite(direction).all():
-                raise ValueError(
-                    f"direction must hold {n_features} finite weights, one a column; "
-                    f"got {self.direction!r}."
-                )
-            whitened = subspace.basis @ direction
-            if not np.any(np.abs(whitened) > 0):
-                raise ValueError(
-                    "direction must have information about the scores; got "
-                    f"{self.direction!r}, along which all scores are zero."
-                )
-            return direction, whitened
-        whitened = np.ones(1)
+            return [self._given_direction(subspace)]
+        whitened = np.ones((1, 1))
+        columns = np.empty((0, len(subspace.scale)))
         if subspace.rank > 1:
             trace = problem.whitened(NormalizedTrace())
             partition = search_partition(trace, n_bins, random_state)
             retained = problem.label_information(partition.labels, n_bins)
-            whitened = np.linalg.eigh(retained)[1][:, -1]
-        direction = subspace.whitener @ whitened
-        unit = direction[np.argmax(np.abs(direction))]
-        return direction / unit, whitened / unit
+            # the leading direction first
+            whitened = np.linalg.eigh(retained)[1][:, ::-1]
+            columns = np.eye(len(subspace.scale))
+            columns = columns[np.any(subspace.basis != 0, axis=0)]
+        directions = np.vstack([(subspace.whitener @ whitened).T, columns])
+        largest = np.argmax(np.abs(directions), axis=1)[:, None]
+        return list(directions / np.take_along_axis(directions, largest, axis=1))
 
     def _solve(self, problem, n_bins, atoms, random_state):
         subspace = atoms.subspace
@@ -136,32 +143,28 @@ class IntervalQuantizer(BaseQuantizer):
                 UserWarning,
                 stacklevel=6,
             )
-        direction, whitened = self._direction(problem, subspace, n_bins, random_state)
-        # relative to the mean score, so that a common offset costs no digits
-        projection = problem.points @ whitened
-        of_atom, first, weights = merge_rows(projection[:, None], problem.weights)
-        values = projection[first]
-        if len(values) < n_bins:
+        directions = self._candidate_directions(problem, subspace, n_bins, random_state)
+        cuts = [_cut(problem, subspace.basis @ each, n_bins) for each in directions]
+        informations = [
+            problem.label_information(labels, len(edges) + 1) for labels, edges in cuts
+        ]
+        # the trace tells apart directions that the criterion all calls worthless
+        trace = problem.whitened(NormalizedTrace())
+        keys = [(problem.value(each), trace.value(each)) for each in informations]
+        best = max(range(len(keys)), key=keys.__getitem__)
+        direction, (labels, edges) = directions[best], cuts[best]
+        cells = np.arange(len(edges) + 1)
+        if len(cells) < n_bins:
             warn(
                 f"n_bins={self.n_bins} is larger than the number of distinct "
-                f"projections, {len(values)}: every one is its own cell.",
+                f"projections, {len(cells)}: every one is its own cell.",
                 ConvergenceWarning,
                 stacklevel=6,
             )
-            n_bins = len(values)
-        starts = optimal_intervals(values, weights, n_bins)
-        moments = np.add.reduceat(weights * values, starts)
-        means = moments / np.add.reduceat(weights, starts)
-        # halfway between means; between the neighbors should rounding say otherwise
-        low, high = values[starts[1:] - 1], values[starts[1:]]
-        edges = 0.5 * (means[1:] + means[:-1])
-        outside = ~((low <= edges) & (edges < high))
-        edges[outside] = (low + 0.5 * (high - low))[outside]
-        # the label is the number of edges below: slopes 0, 1, ..., K - 1
-        cells = np.arange(n_bins)
         return Solution(
-            labels=np.searchsorted(starts, of_atom, side="right").astype(np.int32) - 1,
-            coef=cells[:, None] * whitened,
+            labels=labels,
+            # the label is the number of edges below: slopes 0, 1, ..., K - 1
+            coef=cells[:, None] * (subspace.basis @ direction),
             intercept=-np.concatenate([[0.0], np.cumsum(edges)]),
             n_iter=1,
             converged=True,
@@ -170,3 +173,24 @@ class IntervalQuantizer(BaseQuantizer):
                 "edges_": edges + atoms.center @ direction,
             },
         )
+
+
+def _cut(problem, direction, n_bins):
+    """Return labels and inner edges of the best intervals of a projection.
+
+    The projection is relative to the mean score, so that a common offset costs no
+    digits.
+    """
+    projection = problem.points @ direction
+    of_atom, first, weights = merge_rows(projection[:, None], problem.weights)
+    values = projection[first]
+    starts = optimal_intervals(values, weights, min(n_bins, len(values)))
+    means = np.add.reduceat(weights * values, starts)
+    means /= np.add.reduceat(weights, starts)
+    # halfway between means; between the neighbors should rounding say otherwise
+    low, high = values[starts[1:] - 1], values[starts[1:]]
+    edges = 0.5 * (means[1:] + means[:-1])
+    outside = ~((low <= edges) & (edges < high))
+    edges[outside] = (low + 0.5 * (high - low))[outside]
+    labels = np.searchsorted(starts, of_atom, side="right") - 1
+    return labels.astype(np.int32), edges
