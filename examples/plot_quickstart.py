@@ -147,8 +147,8 @@ for _ in range(300):
 # %%
 # No unbiased estimate has smaller standard errors than the Cramer-Rao bound, of the
 # counts or of the rows with all their numbers. The bounds take the probabilities of
-# cells and the ratios as exact. Both are estimated, so the actual error is larger,
-# and two bounds as close as these may change places.
+# cells and the ratios as exact. Both are estimated, so the actual error is larger on
+# the whole, and two bounds as close as these may change places.
 def bound(densities, weights):
     """Return the standard error of each fraction, from densities of weighted rows."""
     scores = mixture_scores(densities, fractions)

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from skquant.rules import AffineMaxRule
 
 
-_SUBMODULES = {"criteria", "exceptions", "information", "rules"}
+_SUBMODULES = {"criteria", "exceptions", "information", "purification", "rules"}
 
 
 def __getattr__(name):

@@ -79,7 +79,7 @@ def moment_information(cell_weights, cell_means):
 
 
 def table_factor(points, weights, scale=1.0):
-    """Return the triangular factor R with ``R'R = sum_i w_i x_i x_i'``, x = point/scale.
+    """Return the triangular R with ``R'R = sum_i w_i x_i x_i'``, points over scale.
 
     Blocks of rows are folded into the factor one after the other, so that neither
     a Gram matrix nor a copy of the table is formed.

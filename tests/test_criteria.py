@@ -249,7 +249,7 @@ def test_continuation_ends_with_the_criterion():
     criterion = EOptimality()
     steps = criterion.continuation()
     assert [type(step) for step in steps[:1]] == [AOptimality]
-    assert [step.power for step in steps[1:-1]] == [-2.0**k for k in range(1, 9)]
+    assert [step.power for step in steps[1:-1]] == [-(2.0**k) for k in range(1, 9)]
     assert steps[-1] is criterion
 
 
@@ -386,9 +386,7 @@ def test_bad_nuisance_weight(weight):
     "d, n_eff, expected", [(3, 900, 0.02), (2, 1e9, 0.01 + 6e-9), (5, 10, 1.0)]
 )
 def test_automatic_nuisance_weight(d, n_eff, expected):
-    resolved = resolve_criterion(
-        ProfiledDOptimality(0), d, effective_sample_size=n_eff
-    )
+    resolved = resolve_criterion(ProfiledDOptimality(0), d, effective_sample_size=n_eff)
     assert resolved.nuisance_weight == pytest.approx(expected, rel=1e-14)
     fixed = resolve_criterion(
         ProfiledDOptimality(0, 0.5), d, effective_sample_size=n_eff

@@ -367,9 +367,7 @@ def test_an_empty_cell_takes_the_farthest_atom():
     problem = small_problem(NormalizedTrace(), 6, n=9)
     labels = np.zeros(9, dtype=np.int32)
     mean = problem.weights @ problem.points
-    worst = np.argmax(
-        problem.weights * np.sum((problem.points - mean) ** 2, axis=1)
-    )
+    worst = np.argmax(problem.weights * np.sum((problem.points - mean) ** 2, axis=1))
     assert np.flatnonzero(fill_empty_cells(problem, labels, 2)).tolist() == [worst]
 
 

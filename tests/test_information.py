@@ -501,9 +501,7 @@ def test_nearly_collinear_columns(noise, rank):
     report = information_report(np.column_stack([scores, third]), labels)
     assert report.rank == rank
     assert report.dropped_columns == (2,) * (rank == 2)
-    loose = information_report(
-        np.column_stack([scores, third]), labels, rank_rtol=1e-4
-    )
+    loose = information_report(np.column_stack([scores, third]), labels, rank_rtol=1e-4)
     assert loose.rank == 2
 
 

@@ -15,14 +15,17 @@ NAMES = ["mass", "width", "phase"]
 
 def random_rule(n_bins=5, d=3, seed=0, **options):
     rng = np.random.default_rng(seed)
-    return AffineMaxRule(rng.normal(size=(n_bins, d)), rng.normal(size=n_bins), **options)
+    return AffineMaxRule(
+        rng.normal(size=(n_bins, d)), rng.normal(size=n_bins), **options
+    )
 
 
 def full_rule():
     """A rule with every optional entry, and numbers that print badly."""
     return random_rule(
         temperature=0.1 + 0.2,
-        cell_means=np.random.default_rng(1).normal(size=(5, 3)) * [1e-150, 1 / 3, 1e150],
+        cell_means=np.random.default_rng(1).normal(size=(5, 3))
+        * [1e-150, 1 / 3, 1e150],
         feature_names=NAMES,
         metadata={"note": "Ünïcode", "shares": [0.1, 1 / 3], "nested": {"n": None}},
     )

@@ -140,7 +140,7 @@ class _GenericPass:
         return information, problem.gradient(information)
 
     def _first_order(self, cells, rows, metric):
-        """First-order gain of each row (leading axis) into each cell, -inf if barred."""
+        """First-order gain of each row into each cell, -inf if barred."""
         problem = cells.problem
         points, weights = problem.points[rows], problem.weights[rows, None]
         projected = cells.means @ metric

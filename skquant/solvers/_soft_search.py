@@ -31,15 +31,16 @@ def partition_rule(problem, labels, n_bins):
     """Return slopes and offsets of a labeling's first-order rule.
 
     With the criterion's gradient G, ``argmin_b (s - mu_b)' G (s - mu_b) = argmax_b
-    (G mu_b)' s - mu_b' G mu_b / 2``. The metric has unit mean eigenvalue, so that the logits are on the scale of the
-    logits of whitened centers.
+    (G mu_b)' s - mu_b' G mu_b / 2``. The metric has unit mean eigenvalue, so that
+    the logits are on the scale of the logits of whitened centers.
     """
     weights, means = cell_moments(problem.points, problem.weights, labels, n_bins)
     information = problem.information(weights, means)
     if not np.isfinite(problem.value(information)):
         return center_rule(means)
     metric = problem.gradient(information)
-    slopes = means @ (metric * (len(metric) / np.trace(metric)))
+    scale = abs(np.trace(metric)) / len(metric) or 1.0
+    slopes = means @ metric / scale
     return slopes, -0.5 * np.sum(slopes * means, axis=1)
 
 

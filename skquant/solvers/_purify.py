@@ -1,0 +1,161 @@
+"""A deterministic rule with the cell moments of a randomized one.
+
+Cells are ``argmax_b (kappa_b |z|^2 - alpha_b - beta_b' z)``; the multipliers that
+match weights and moments minimize a convex dual, smoothed at a falling temperature:
+
+    sum_i w_i t LSE_b((kappa_b |z_i|^2 - theta_b' f_i) / t) + sum_b theta_b' M_b,
+
+with ``f = (1, z)``, ``theta = (alpha, beta)`` and the moments ``M_b`` of ``f``.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+_HOTTEST, _COLDEST, _FALL = 1.0, 1e-5, 4.0
+# Stages above this temperature see a subsample only.
+_WARM = 2e-2
+_SUBSAMPLE_ROWS = 4_000
+_NEWTON_STEPS = 30
+_GRADIENT_TOL = 1e-7
+
+
+@dataclass(frozen=True)
+class Purified:
+    """Result of a dual ascent.
+
+    Attributes
+    ----------
+    kappa : ndarray of shape (K,)
+        Potentials.
+    theta : ndarray of shape (K, r + 1)
+        Multipliers of ``(1, z)``.
+    residual : float
+        Largest difference of a weight or moment, in shares of the weight.
+    n_iter : int
+        Newton steps.
+    """
+
+    kappa: np.ndarray
+    theta: np.ndarray
+    residual: float
+    n_iter: int
+
+
+def _logits(features, potential, theta):
+    return potential - features @ theta.T
+
+
+def _dual(features, weights, potential, target, theta, temperature):
+    """Return the dual and the responsibilities at its argument."""
+    scaled = _logits(features, potential, theta) / temperature
+    largest = scaled.max(axis=1, keepdims=True)
+    scaled -= largest
+    with np.errstate(under="ignore"):
+        np.exp(scaled, out=scaled)
+    sums = scaled.sum(axis=1, keepdims=True)
+    scaled /= sums
+    value = temperature * (weights @ (largest + np.log(sums))[:, 0])
+    return value + np.sum(theta * target), scaled
+
+
+def _hessian(features, weights, shares, temperature):
+    # rows in the inside of a cell contribute nothing
+    active = shares.max(axis=1) < 1.0 - 1e-14
+    features, weights, shares = features[active], weights[active], shares[active]
+    n_bins, width = shares.shape[1], features.shape[1]
+    lifted = (shares[:, :, None] * features[:, None, :]).reshape(len(shares), -1)
+    result = -(lifted * weights[:, None]).T @ lifted
+    for b in range(n_bins):
+        block = slice(b * width, (b + 1) * width)
+        result[block, block] += (features * (weights * shares[:, b])[:, None]).T @ (
+            features
+        )
+    return result / temperature
+
+
+def _newton(features, weights, potential, target, theta, temperature):
+    """Minimize the dual at one temperature; return theta and the number of steps."""
+    value, shares = _dual(features, weights, potential, target, theta, temperature)
+    for step in range(_NEWTON_STEPS):
+        gradient = target - shares.T @ (weights[:, None] * features)
+        if np.abs(gradient).max() < _GRADIENT_TOL:
+            return theta, step
+        hessian = _hessian(features, weights, shares, temperature)
+        # singular along a theta that all cells share, which changes nothing
+        direction = -np.linalg.lstsq(hessian, gradient.ravel(), rcond=1e-12)[0]
+        direction = direction.reshape(theta.shape)
+        slope = np.sum(gradient * direction)
+        length = 1.0
+        while length > 1e-6:
+            trial = theta + length * direction
+            new_value, new_shares = _dual(
+                features, weights, potential, target, trial, temperature
+            )
+            if new_value <= value + 1e-4 * length * slope:
+                break
+            length *= 0.5
+        else:
+            return theta, step
+        theta, value, shares = trial, new_value, new_shares
+    return theta, _NEWTON_STEPS
+
+
+def _residual(features, weights, potential, target, theta):
+    labels = np.argmax(_logits(features, potential, theta), axis=1)
+    n_bins = len(theta)
+    hard = [np.bincount(labels, weights * f, minlength=n_bins) for f in features.T]
+    return float(np.abs(np.column_stack(hard) - target).max())
+
+
+def purify_moments(points, weights, responsibilities, n_trials, good_enough):
+    """Return the best of a few choices of potentials.
+
+    Parameters
+    ----------
+    points : ndarray of shape (n, r)
+        Whitened scores in an order without meaning.
+    weights : ndarray of shape (n,)
+        Shares of the weight.
+    responsibilities : ndarray of shape (n, K)
+        Every cell has weight.
+    n_trials : int
+        Potentials to try: by rising second moment of the cells, then at random.
+    good_enough : float
+        Residual at which no further potentials are tried.
+    """
+    features = np.column_stack([np.ones(len(points)), points])
+    squares = np.sum(points**2, axis=1)
+    target = responsibilities.T @ (weights[:, None] * features)
+    n_bins = len(target)
+    spread = (responsibilities.T @ (weights * squares)) / target[:, 0]
+    ladder = np.linspace(-0.5, 0.5, n_bins)
+    sorted_kappa = np.empty(n_bins)
+    sorted_kappa[np.argsort(spread)] = ladder
+    generator = np.random.RandomState(0)
+    trials = [sorted_kappa]
+    trials += [generator.permutation(ladder) for _ in range(n_trials - 1)]
+    head = slice(0, _SUBSAMPLE_ROWS)
+    small_weights = weights[head] / weights[head].sum()
+    small_target = responsibilities[head].T @ (small_weights[:, None] * features[head])
+
+    best = None
+    for kappa in trials:
+        if best is not None and best.residual <= good_enough:
+            break
+        potential = squares[:, None] * kappa
+        theta = np.zeros_like(target)
+        temperature, n_iter = _HOTTEST, 0
+        while temperature >= _COLDEST:
+            if temperature > _WARM and len(points) > _SUBSAMPLE_ROWS:
+                table = (features[head], small_weights, potential[head], small_target)
+            else:
+                table = (features, weights, potential, target)
+            theta, steps = _newton(*table, theta, temperature)
+            n_iter += steps
+            if temperature <= _WARM:
+                residual = _residual(features, weights, potential, target, theta)
+                if best is None or residual < best.residual:
+                    best = Purified(kappa, theta, residual, n_iter)
+            temperature /= _FALL
+    return best
