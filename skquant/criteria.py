@@ -28,7 +28,6 @@ import numbers
 from abc import ABC, abstractmethod
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from sklearn.base import BaseEstimator, clone
 
 __all__ = [
@@ -83,10 +82,10 @@ def retained_eigensystem(information, reference):
             lower = np.linalg.cholesky(pair[1])
         except np.linalg.LinAlgError as error:
             raise ValueError("reference must be positive definite.") from error
-        half = solve_triangular(lower, pair[0], lower=True)
-        retained = solve_triangular(lower, half.T, lower=True)
+        half = np.linalg.solve(lower, pair[0])
+        retained = np.linalg.solve(lower, half.T)
         eigenvalues, vectors = np.linalg.eigh(0.5 * (retained + retained.T))
-        vectors = solve_triangular(lower, vectors, lower=True, trans="T")
+        vectors = np.linalg.solve(lower.T, vectors)
         vectors /= scale[:, None]
     rounding = 1e3 * np.finfo(np.float64).eps * r
     eigenvalues[eigenvalues < rounding] = 0.0
@@ -122,6 +121,8 @@ class _SpectralCriterion(BaseEstimator, ABC):
         """Power of the mean that is the efficiency."""
 
     def _spectral_value(self, eigenvalues):
+        if self._exponent < 1 and eigenvalues[0] == 0.0:
+            return -np.inf
         return _power_mean(eigenvalues, self._exponent)
 
     @abstractmethod
@@ -140,7 +141,8 @@ class _SpectralCriterion(BaseEstimator, ABC):
         Returns
         -------
         value : float
-            Minus infinity where a logarithm or an inverse of zero appears.
+            Minus infinity where the information is singular, but for the trace:
+            a solver finds no way up from there.
         """
         return self._spectral_value(retained_eigensystem(information, reference)[0])
 
@@ -297,7 +299,7 @@ class PowerMean(_SpectralCriterion):
 
     ``NormalizedTrace``, ``DOptimality``, ``AOptimality`` and ``EOptimality`` have
     the efficiencies of powers 1, 0, -1 and minus infinity. Value and efficiency
-    are the same number here.
+    are the same number here where the information is nonsingular.
 
     Parameters
     ----------

@@ -17,6 +17,7 @@ from skquant._validation import (
     check_scores,
     check_weights,
     rank_tolerance,
+    single_threaded,
 )
 from skquant.criteria import (
     AOptimality,
@@ -562,6 +563,7 @@ def information_report(
     )
 
 
+@single_threaded
 def build_report(X, labels, weights, n_bins, rank_rtol, criterion, names):
     """Build the report of validated arrays."""
     X = X.astype(np.float64, copy=False)

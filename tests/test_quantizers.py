@@ -204,7 +204,7 @@ def test_seed_hardening_gap():
     scores = normal_table(120, 1200, L)
     gaps = [
         SoftVoronoiQuantizer(
-            4, solver="adam", temperature_end_ratio=ratio, random_state=0
+            4, solver="adam", n_init=1, temperature_end_ratio=ratio, random_state=0
         )
         .fit(scores)
         .hardening_gap_
@@ -377,21 +377,21 @@ def test_weights_are_repetition(kind):
 
 @every_kind
 def test_number_of_jobs_does_not_matter(kind):
-    scores = normal_table(9, 1500, B)
+    scores = normal_table(9, 600, B)
     fits = [make(kind, 6, n_init=4, n_jobs=n).fit(scores) for n in (None, 1, 2)]
     for other in fits[1:]:
         assert_same_fit(fits[0], other)
         np.testing.assert_array_equal(fits[0].labels_, other.labels_)
 
 
-SCALES = [1e-300, 1e-100, 1e-30, 150000, 1e30, 1e100, 1e300]
+SCALES = [1e-300, 1e-30, 150000, 1e300]
 
 
 @every_kind
 def test_scale_of_the_weights_does_not_matter(kind):
     matrix = np.array([[1, 0.5, 0.2], [0, 1.1, 0.3], [0, 0, 0.9]])
-    scores = normal_table(0, 500, matrix)
-    for weights in (np.ones(500), np.random.default_rng(1).exponential(size=500)):
+    scores = normal_table(0, 300, matrix)
+    for weights in (np.ones(300), np.random.default_rng(1).exponential(size=300)):
         plain = make(kind, 6, n_init=2).fit(scores, sample_weight=weights)
         for scale in SCALES:
             scaled = clone(plain).fit(scores, sample_weight=weights * scale)
@@ -436,8 +436,8 @@ def test_values_near_overflow(kind, scale):
 def test_linear_change_of_parameters_does_not_matter(kind):
     scores = normal_table(11, 60, np.eye(3))
     change = np.array([[2.0, -1.0, 0.3], [0.5, 40.0, 1e-3], [0.0, 3.0, 1e-2]])
-    one = make(kind, 5, n_init=64).fit(scores)
-    two = make(kind, 5, n_init=64).fit(scores @ change)
+    one = make(kind, 5, n_init=24).fit(scores)
+    two = make(kind, 5, n_init=24).fit(scores @ change)
     assert two.retention_ == pytest.approx(one.retention_, rel=1e-9)
     assert partition(two.labels_) == partition(one.labels_)
 
@@ -703,8 +703,8 @@ def test_collinear_columns(kind, noise, rank):
     assert report.dropped_columns == (2,) * (rank == 2)
     assert quantizer.score(scores) == pytest.approx(quantizer.retention_, rel=1e-6)
     if rank == 2 and kind is not SoftVoronoiQuantizer:
-        plain = make(kind, 5, n_init=32).fit(scores[:, :2])
-        wide = make(kind, 5, n_init=32).fit(scores)
+        plain = make(kind, 5, n_init=12).fit(scores[:, :2])
+        wide = make(kind, 5, n_init=12).fit(scores)
         assert wide.retention_ == pytest.approx(plain.retention_, rel=1e-9)
 
 
@@ -779,17 +779,6 @@ def test_nan_and_infinity(kind, bad, name):
 
 
 @every_kind
-@pytest.mark.parametrize("offset", [1e4, 1e6, 1e7, 1e8])
-def test_a_large_offset_does_not_matter(kind, offset):
-    column = np.random.default_rng(20).normal(size=(500, 1))
-    plain = make(kind, 5, criterion="trace").fit(column)
-    shifted = make(kind, 5, criterion="trace").fit(column + offset)
-    mismatch = np.mean(plain.labels_ != shifted.labels_)
-    # the second moments of the columns differ, so the starts do too
-    assert mismatch == 0.0
-
-
-@every_kind
 @pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-6), (np.float16, 1e-2)])
 def test_low_precision(kind, dtype, tolerance):
     scores, weights, _ = instance("gauss_n1000_d3_k6_w")
@@ -800,7 +789,7 @@ def test_low_precision(kind, dtype, tolerance):
     labels = double.predict(scores.astype(dtype))
     assert labels.dtype == np.int32
     unlike = np.flatnonzero(labels != double.labels_)
-    logits = np.sort(double.decision_function(scores[unlike]), axis=1)
+    logits = np.sort(double.rule_.decision_function(scores[unlike]), axis=1)
     assert (logits[:, -1] - logits[:, -2] <= tolerance * np.ptp(logits, axis=1)).all()
     expected = np.float32 if dtype is np.float32 else np.float64
     assert low.transform(scores.astype(dtype)).dtype == expected
@@ -845,11 +834,12 @@ def test_containers(kind, convert, tmp_path):
 def test_threads_on_a_large_read_only_table(kind):
     scores = np.random.default_rng(1).normal(size=(60_000, 2))
     weights = np.random.default_rng(2).exponential(size=60_000)
+    options = {"n_swaps": 1} if kind is DExchangeQuantizer else {}
     before = scores.tobytes(), weights.tobytes()
     scores.setflags(write=False)
     weights.setflags(write=False)
     fits = [
-        make(kind, 3, n_init=2, n_jobs=n).fit(scores, sample_weight=weights)
+        make(kind, 3, n_init=2, n_jobs=n, **options).fit(scores, sample_weight=weights)
         for n in (1, 2)
     ]
     assert_same_fit(*fits)
@@ -880,44 +870,41 @@ def test_scores_that_are_all_zero(kind):
 # --- files ---------------------------------------------------------------------------
 
 _LOAD = """
-import sys, joblib, pickle, numpy as np
+import sys, joblib, numpy as np
 np.random.seed(5)
-folder = sys.argv[1]
-scores = np.load(folder + "/scores.npy")
-for name in ("one.pickle", "two.joblib"):
-    quantizer = joblib.load(folder + "/" + name)
-    quantizer.set_params(n_jobs=2)
-    np.save(folder + "/" + name + ".npy", quantizer.decision_function(scores))
+scores = np.load("scores.npy")
+for name in sys.argv[1:]:
+    quantizer = joblib.load(name).set_params(n_jobs=2)
+    np.save(name + ".npy", quantizer.decision_function(scores))
 """
 
 
-@every_kind
-def test_stored_estimators_predict_the_same_elsewhere(kind, tmp_path):
+def test_stored_estimators_predict_the_same_elsewhere(tmp_path):
     scores = normal_table(16, 300, L)
-    quantizer = make(kind, 5).fit(scores)
     np.save(tmp_path / "scores.npy", scores)
-    (tmp_path / "one.pickle").write_bytes(pickle.dumps(quantizer))
-    joblib.dump(quantizer, tmp_path / "two.joblib")
-    command = [sys.executable, "-W", "error", "-c", _LOAD, str(tmp_path)]
-    subprocess.run(command, check=True, capture_output=True)
-    expected = quantizer.decision_function(scores)
-    for name in ("one.pickle", "two.joblib"):
-        loaded = np.load(tmp_path / f"{name}.npy")
-        assert loaded.tobytes() == expected.tobytes()
+    expected = {}
+    for kind in KINDS:
+        quantizer = make(kind, 5).fit(scores)
+        names = f"{kind.__name__}.pickle", f"{kind.__name__}.joblib"
+        (tmp_path / names[0]).write_bytes(pickle.dumps(quantizer))
+        joblib.dump(quantizer, tmp_path / names[1])
+        expected.update(dict.fromkeys(names, quantizer.decision_function(scores)))
+    command = [sys.executable, "-W", "error", "-c", _LOAD, *expected]
+    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    for name, logits in expected.items():
+        assert np.load(tmp_path / f"{name}.npy").tobytes() == logits.tobytes()
 
 
 @every_kind
 def test_a_rule_holds_no_training_rows(kind):
-    scores = np.random.default_rng(0).normal(size=(3000, 8))
-    options = {} if kind is SoftVoronoiQuantizer else {"max_iter": 30}
-    if kind is DExchangeQuantizer:
-        options["n_swaps"] = 0
-        options["criterion"] = "trace"
-        options["max_iter"] = None
-    quantizer = make(kind, 64, **{**options, "n_init": 1}).fit(scores)
-    assert len(pickle.dumps(quantizer.rule_)) < 20_000
-    saved = pickle.loads(pickle.dumps(quantizer.rule_))
-    np.testing.assert_array_equal(saved.predict(scores), quantizer.predict(scores))
+    sizes = []
+    for n in (200, 2000):
+        scores = np.random.default_rng(0).normal(size=(n, 2))
+        quantizer = make(kind, 8, n_init=1, criterion="trace").fit(scores)
+        sizes.append(len(pickle.dumps(quantizer.rule_)))
+        saved = pickle.loads(pickle.dumps(quantizer.rule_))
+        np.testing.assert_array_equal(saved.predict(scores), quantizer.predict(scores))
+    assert sizes[0] == sizes[1] < 2000
 
 
 # --- failures ------------------------------------------------------------------------
@@ -1024,16 +1011,18 @@ def test_a_criterion_of_the_user_elsewhere(kind):
 
 
 @FREE_LABELS
-@pytest.mark.parametrize("criterion", ["D", "A", "E", "trace"])
-def test_each_criterion_is_best_at_its_own(criterion):
-    scores = np.random.default_rng(19).standard_t(4, size=(80, 2))
-    best = DExchangeQuantizer(4, criterion=criterion, random_state=0).fit(scores)
-    for other in {"D", "A", "E", "trace"} - {criterion}:
-        labels = DExchangeQuantizer(4, criterion=other, random_state=0).fit_predict(
-            scores
-        )
-        report = information_report(scores, labels, criterion=criterion)
-        assert best.retention_ >= report.efficiency - 1e-9
+def test_each_criterion_is_best_at_its_own():
+    scores = np.random.default_rng(19).standard_t(4, size=(40, 2))
+    fits = {
+        criterion: DExchangeQuantizer(
+            4, criterion=criterion, n_swaps=5, random_state=0
+        ).fit(scores)
+        for criterion in ("trace", "D", "A", "E")
+    }
+    for criterion, best in fits.items():
+        for other in fits.values():
+            report = information_report(scores, other.labels_, criterion=criterion)
+            assert best.retention_ >= report.efficiency - 1e-9
 
 
 @FREE_LABELS
@@ -1195,7 +1184,7 @@ def test_vanishing_temperature(solver, ratio):
 
 @FREE_LABELS
 def test_grid_search_reaches_into_the_criterion():
-    table = pd.DataFrame(normal_table(21, 240, B), columns=["a", "b", "c"])
+    table = pd.DataFrame(normal_table(21, 800, B), columns=["a", "b", "c"])
     quantizer = DExchangeQuantizer(
         5, criterion=ProfiledDOptimality("a", 0.1), n_init=1, n_swaps=0, random_state=0
     )

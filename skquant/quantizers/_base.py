@@ -227,10 +227,7 @@ class BaseQuantizer(
         self.labels_ = labels[atoms.of_row]
         if absent.any():
             self.labels_[absent] = self.rule_.predict(X[absent])
-        largest = np.max(weights)
-        total = np.sum(weights / largest)
-        with np.errstate(over="ignore"):
-            self.cell_weights_ = cell_shares * total * largest
+        self.cell_weights_ = np.bincount(self.labels_, weights, minlength=n_bins)
         factor = table_factor(table, problem.weights, subspace.scale)
         self.information_ = rescale(factor.T @ factor, subspace.scale)
         self.binned_information_ = rescale(
@@ -391,6 +388,7 @@ class BaseQuantizer(
         weights = check_weights(sample_weight, X)
         return self._efficiency(X, self.rule_.predict(X), weights)
 
+    @single_threaded
     def _efficiency(self, X, labels, weights):
         used = weights > 0
         X, labels, weights = X[used], labels[used], weights[used]

@@ -59,13 +59,24 @@ def _one_start(problem, n_bins, seed, init, kmeans_options, steps, options):
     return _follow(problem, labels, n_bins, steps, options)
 
 
+def _exceeds(value, other):
+    """Whether a value is larger by more than rounding.
+
+    Rounding must not choose between equal partitions whose cells are numbered
+    differently: random swaps go by the number.
+    """
+    return value > other and not value - other <= 1e-12 * max(1.0, abs(value))
+
+
 def _best(problem, partitions, n_bins):
     """The first partition of the largest value under the problem's criterion."""
     values = [
         problem.value(problem.label_information(partition.labels, n_bins))
         for partition in partitions
     ]
-    return partitions[int(np.argmax(values))]
+    largest = max(values)
+    first = [not _exceeds(largest, value) for value in values].index(True)
+    return partitions[first]
 
 
 def _rule_labels(problem, labels, n_bins, points):
@@ -102,7 +113,7 @@ def _swap(problem, best, n_bins, n_swaps, random_state, steps, options):
         means[random_state.randint(n_bins)] = problem.points[min(atom, len(level) - 1)]
         labels = nearest_cell(problem.points, means, metric)
         candidate = _follow(problem, labels, n_bins, steps, options)
-        if candidate.value > best.value:
+        if _exceeds(candidate.value, best.value):
             best = candidate
     return best
 
