@@ -16,11 +16,18 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
-from skquant import DExchangeQuantizer, KMeansQuantizer, SoftVoronoiQuantizer
+from skquant import (
+    DExchangeQuantizer,
+    IntervalQuantizer,
+    KMeansQuantizer,
+    SoftVoronoiQuantizer,
+)
 
 pytestmark = [
     # tables of fewer distinct rows than cells
     pytest.mark.filterwarnings("default:n_bins=:sklearn.exceptions.ConvergenceWarning"),
+    # scores of more than one column
+    pytest.mark.filterwarnings("default:IntervalQuantizer is exact:UserWarning"),
     # two cells of thirty columns
     pytest.mark.filterwarnings(
         "default:n_bins=:skquant.exceptions.DegenerateInformationWarning"
@@ -39,12 +46,23 @@ pytestmark = [
 ]
 
 # the soft fit at its defaults once; the checks do not depend on its length
-ESTIMATORS = [SoftVoronoiQuantizer(random_state=0)] + [
+ESTIMATORS = [
+    SoftVoronoiQuantizer(random_state=0),
+    SoftVoronoiQuantizer(
+        family="affine_max", relaxation="sparsemax", n_init=1, random_state=0
+    ),
+    SoftVoronoiQuantizer(n_bins=3, solver="adam", n_init=1, max_iter=20),
+    DExchangeQuantizer(n_bins=3, criterion="A", random_state=0),
+    DExchangeQuantizer(n_bins=3, criterion="E", n_init=2, n_swaps=1, random_state=0),
+    IntervalQuantizer(n_bins=2),
+    IntervalQuantizer(n_bins=3),
+    IntervalQuantizer(),
+] + [
     kind(n_bins, criterion=criterion, random_state=0, **options)
     for kind, options in (
         (KMeansQuantizer, {}),
         (DExchangeQuantizer, {}),
-        (SoftVoronoiQuantizer, {"n_init": 1, "max_iter": 20}),
+        (SoftVoronoiQuantizer, {"n_init": 1}),
     )
     for n_bins in (2, 3, 8)
     for criterion in ("trace", "D")
@@ -57,7 +75,13 @@ def test_scikit_learn_checks(estimator, check):
 
 
 @pytest.mark.parametrize(
-    "estimator", [KMeansQuantizer(), DExchangeQuantizer(), SoftVoronoiQuantizer()]
+    "estimator",
+    [
+        KMeansQuantizer(),
+        DExchangeQuantizer(),
+        SoftVoronoiQuantizer(),
+        IntervalQuantizer(),
+    ],
 )
 @pytest.mark.parametrize(
     "check",
