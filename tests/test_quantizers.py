@@ -3,7 +3,6 @@
 import pickle
 import subprocess
 import sys
-import warnings
 
 import joblib
 import numpy as np
@@ -54,9 +53,9 @@ hard_kinds = pytest.mark.parametrize("kind", KINDS[:2], ids=lambda kind: kind.__
 
 
 SHORT = {
-    KMeansQuantizer: {"n_init": 4},
+    KMeansQuantizer: {"n_init": 2},
     DExchangeQuantizer: {"n_init": 2, "n_swaps": 5},
-    SoftVoronoiQuantizer: {"n_init": 1, "max_iter": 20},
+    SoftVoronoiQuantizer: {"n_init": 1, "max_iter": 12},
 }
 
 

@@ -7,8 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skquant.criteria import NormalizedTrace
 from skquant.quantizers._base import BaseQuantizer, Solution
-from skquant.solvers._interval import optimal_intervals
-from skquant.solvers._problem import merge_rows
+from skquant.solvers._interval import interval_cells
 from skquant.solvers._search import search_partition
 
 
@@ -144,7 +143,12 @@ class IntervalQuantizer(BaseQuantizer):
                 stacklevel=6,
             )
         directions = self._candidate_directions(problem, subspace, n_bins, random_state)
-        cuts = [_cut(problem, subspace.basis @ each, n_bins) for each in directions]
+        cuts = [
+            interval_cells(
+                problem.points @ (subspace.basis @ each), problem.weights, n_bins
+            )
+            for each in directions
+        ]
         informations = [
             problem.label_information(labels, len(edges) + 1) for labels, edges in cuts
         ]
@@ -173,24 +177,3 @@ class IntervalQuantizer(BaseQuantizer):
                 "edges_": edges + atoms.center @ direction,
             },
         )
-
-
-def _cut(problem, direction, n_bins):
-    """Return labels and inner edges of the best intervals of a projection.
-
-    The projection is relative to the mean score, so that a common offset costs no
-    digits.
-    """
-    projection = problem.points @ direction
-    of_atom, first, weights = merge_rows(projection[:, None], problem.weights)
-    values = projection[first]
-    starts = optimal_intervals(values, weights, min(n_bins, len(values)))
-    means = np.add.reduceat(weights * values, starts)
-    means /= np.add.reduceat(weights, starts)
-    # halfway between means; between the neighbors should rounding say otherwise
-    low, high = values[starts[1:] - 1], values[starts[1:]]
-    edges = 0.5 * (means[1:] + means[:-1])
-    outside = ~((low <= edges) & (edges < high))
-    edges[outside] = (low + 0.5 * (high - low))[outside]
-    labels = np.searchsorted(starts, of_atom, side="right") - 1
-    return labels.astype(np.int32), edges

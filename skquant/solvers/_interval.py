@@ -13,6 +13,7 @@ from skquant.solvers._interval_kernel import (
     prefix_sums,
     reduce_columns,
 )
+from skquant.solvers._problem import merge_rows
 
 
 def _row_minima(prefix, previous, costs, argmin, first_row, step, n_rows, columns):
@@ -73,3 +74,24 @@ def optimal_intervals(values, weights, n_bins):
         end = splits[layer, end]
         starts[layer] = end
     return starts
+
+
+def interval_cells(projection, weights, n_bins):
+    """Return labels and inner edges of the best intervals of a projection.
+
+    Edges lie halfway between the means of neighbors. There are fewer cells than
+    ``n_bins`` only with fewer distinct values. The projection had better be relative
+    to its mean, so that a common offset costs no digits.
+    """
+    of_point, first, weights = merge_rows(projection[:, None], weights)
+    values = projection[first]
+    starts = optimal_intervals(values, weights, min(n_bins, len(values)))
+    means = np.add.reduceat(weights * values, starts)
+    means /= np.add.reduceat(weights, starts)
+    low, high = values[starts[1:] - 1], values[starts[1:]]
+    edges = 0.5 * (means[1:] + means[:-1])
+    # between the neighbors should rounding say otherwise
+    outside = ~((low <= edges) & (edges < high))
+    edges[outside] = (low + 0.5 * (high - low))[outside]
+    labels = np.searchsorted(starts, of_point, side="right") - 1
+    return labels.astype(np.int32), edges

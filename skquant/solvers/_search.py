@@ -10,6 +10,7 @@ from skquant.criteria import NormalizedTrace
 from skquant.information import cell_moments
 from skquant.solvers._assignment import nearest_cell
 from skquant.solvers._exchange import exchange
+from skquant.solvers._interval import interval_cells
 from skquant.solvers._seeding import kmeans_start, random_start
 
 # Larger tables are searched on a random subsample of bounded work (atoms * cells *
@@ -38,12 +39,12 @@ def _follow(problem, labels, n_bins, steps, options):
     n_iter = n_moves = 0
     for criterion in steps:
         step = problem.with_criterion(criterion)
-        information = step.label_information(labels, n_bins)
-        if not np.isfinite(step.value(information)):
+        result = exchange(step, labels, n_bins, **options)
+        if not np.isfinite(result.value):
             # a singular start has no gradient: improve its trace first
             start = problem.whitened(NormalizedTrace())
             labels = exchange(start, labels, n_bins, **options).labels
-        result = exchange(step, labels, n_bins, **options)
+            result = exchange(step, labels, n_bins, **options)
         labels = result.labels
         n_iter += result.n_iter
         n_moves += result.n_moves
@@ -96,22 +97,30 @@ def _swap(problem, best, n_bins, n_swaps, random_state, steps, options):
     Every swap tries two atoms, one drawn by its weight and one by its share of the
     distortion: outliers need cells of their own in heavy tails, and only there.
     """
+    incumbent = None
     for attempt in range(2 * n_swaps if n_bins > 1 else 0):
-        weights, means = cell_moments(
-            problem.points, problem.weights, best.labels, n_bins
-        )
-        information = problem.information(weights, means)
-        if not np.isfinite(problem.value(information)):
-            break
-        metric = problem.gradient(information)
-        chance = problem.weights
-        if attempt % 2:
+        if incumbent is not best:
+            incumbent = best
+            weights, means = cell_moments(
+                problem.points, problem.weights, best.labels, n_bins
+            )
+            information = problem.information(weights, means)
+            if not np.isfinite(problem.value(information)):
+                break
+            metric = problem.gradient(information)
             offsets = problem.points - means[best.labels]
-            chance = chance * np.abs(np.sum((offsets @ metric) * offsets, axis=1))
-        level = np.cumsum(chance)
+            distortion = np.abs(np.sum((offsets @ metric) * offsets, axis=1))
+            chances = [
+                np.cumsum(problem.weights),
+                np.cumsum(problem.weights * distortion),
+            ]
+        level = chances[attempt % 2]
         atom = np.searchsorted(level, random_state.uniform() * level[-1])
-        means[random_state.randint(n_bins)] = problem.points[min(atom, len(level) - 1)]
-        labels = nearest_cell(problem.points, means, metric)
+        centers = means.copy()
+        centers[random_state.randint(n_bins)] = problem.points[
+            min(atom, len(level) - 1)
+        ]
+        labels = nearest_cell(problem.points, centers, metric)
         candidate = _follow(problem, labels, n_bins, steps, options)
         if _exceeds(candidate.value, best.value):
             best = candidate
@@ -153,6 +162,10 @@ def search_partition(
     # a long continuation is followed once, from the best of its first criterion
     early = steps if len(small.points) <= _SMALL_TABLE else steps[:1]
     given = not isinstance(init, str)
+    if not given and problem.points.shape[1] == 1 and min_bin_weight == 0.0:
+        # scalar scores: the optimum is known, and exchange certifies it
+        labels, _ = interval_cells(problem.points[:, 0], problem.weights, n_bins)
+        return _follow(problem, labels, n_bins, steps, options)
     if given:
         whole = _follow(problem, init, n_bins, early, options)
         starts = [whole]
