@@ -428,7 +428,7 @@ class ProfiledDOptimality(BaseEstimator):
     >>> import numpy as np
     >>> from skquant import ProfiledDOptimality
     >>> criterion = ProfiledDOptimality(interest=0, nuisance_weight=0.0)
-    >>> criterion.efficiency(np.diag([0.25, 0.5]), np.eye(2))
+    >>> round(criterion.efficiency(np.diag([0.25, 0.5]), np.eye(2)), 12)
     0.25
     """
 
