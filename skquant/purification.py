@@ -14,6 +14,7 @@ from skquant._validation import (
 )
 from skquant.information import informative_subspace, share_weights
 from skquant.rules import AffineMaxRule
+from skquant.solvers._problem import merge_rows
 from skquant.solvers._purify import purify_moments
 
 __all__ = ["PurificationResult", "QuadraticMaxRule", "purify"]
@@ -95,8 +96,9 @@ class PurificationResult:
     moment_residual : ndarray of shape (K, d)
         The same of the moments; total weight times score.
     floor : float
-        ``K (d + 1)`` times the weight of the heaviest row, over the total weight: no
-        smaller residual can be promised for a finite table.
+        ``K (d + 1)`` times the weight of the heaviest row, identical ones merged,
+        over the total weight: no smaller residual can be promised for a finite
+        table.
     n_iter : int
         Newton steps of the trial that was kept.
     """
@@ -173,14 +175,22 @@ def purify(scores, responsibilities, sample_weight=None):
     X = X.astype(np.float64, copy=False)
     weights = check_weights(sample_weight, X)
     responsibilities = check_responsibilities(responsibilities, len(X))
-    used = np.flatnonzero(weights > 0)
-    # any subsample of the first rows is random; the seed is fixed
-    used = np.random.RandomState(0).permutation(used)
-    shares = share_weights(weights[used])
-    subspace = informative_subspace(X[used], shares, 1e-10)
-    center = shares @ (X[used] / subspace.scale) * subspace.scale
-    points = (X[used] - center) @ subspace.whitener
-    randomized = responsibilities[used]
+    # identical rows are one atom, whatever their number and order
+    of_row, first_row, atom_weights = merge_rows(X, weights / weights.max())
+    used = of_row >= 0
+    randomized = np.column_stack(
+        [
+            np.bincount(of_row[used], weights=column) / atom_weights
+            for column in (responsibilities[used].T * (weights / weights.max())[used])
+        ]
+    )
+    # any subsample of the first atoms is random; the seed is fixed
+    shuffle = np.random.RandomState(0).permutation(len(first_row))
+    table, randomized = X[first_row[shuffle]], randomized[shuffle]
+    shares = share_weights(atom_weights[shuffle])
+    subspace = informative_subspace(table, shares, 1e-10)
+    center = shares @ (table / subspace.scale) * subspace.scale
+    points = (table - center) @ subspace.whitener
     cells = np.flatnonzero(shares @ randomized > 0)
     n_bins = responsibilities.shape[1]
     floor = n_bins * (X.shape[1] + 1) * shares.max()

@@ -10,6 +10,29 @@ from skquant.quantizers._base import BaseQuantizer, Solution
 from skquant.solvers._interval import interval_cells
 from skquant.solvers._search import search_partition
 
+# Relative error of a projection, per column.
+_ROUNDING = 8.0 * np.finfo(np.float64).eps
+
+
+def _project(problem, subspace, direction):
+    """Return the projections of the points; equal ones have equal bits.
+
+    Rounding takes apart the projections of rows that differ elsewhere: neighbors
+    within it are made equal.
+    """
+    along = subspace.basis @ direction
+    result = problem.points @ along
+    if len(direction) > 1:
+        error = np.abs(problem.points @ subspace.basis)
+        error = error @ (np.abs(subspace.whitener) @ np.abs(along))
+        error *= _ROUNDING * len(direction)
+        order = np.argsort(result, kind="stable")
+        values, error = result[order], error[order]
+        new = np.diff(values) > np.maximum(error[1:], error[:-1])
+        starts = np.flatnonzero(np.concatenate([[True], new]))
+        result[order] = np.repeat(values[starts], np.diff(starts, append=len(values)))
+    return result
+
 
 class IntervalQuantizer(BaseQuantizer):
     """The exact optimum of scalar scores, by dynamic programming.
@@ -107,7 +130,9 @@ class IntervalQuantizer(BaseQuantizer):
                 f"direction must hold {n_features} finite weights, one a column; got "
                 f"{self.direction!r}."
             )
-        if not np.any(subspace.basis @ direction != 0):
+        weights = np.abs(subspace.basis @ direction)
+        rounding = max(self.rank_rtol, _ROUNDING * n_features)
+        if not np.any(weights > rounding * (np.abs(subspace.basis) @ abs(direction))):
             raise ValueError(
                 "direction must have information about the scores; got "
                 f"{self.direction!r}, along which all scores are zero."
@@ -144,9 +169,7 @@ class IntervalQuantizer(BaseQuantizer):
             )
         directions = self._candidate_directions(problem, subspace, n_bins, random_state)
         cuts = [
-            interval_cells(
-                problem.points @ (subspace.basis @ each), problem.weights, n_bins
-            )
+            interval_cells(_project(problem, subspace, each), problem.weights, n_bins)
             for each in directions
         ]
         informations = [

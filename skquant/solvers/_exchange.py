@@ -104,7 +104,7 @@ class _CompiledPass:
             (cells.labels, cells.weights, cells.means, cells.counts),
         )
 
-    def __call__(self, cells, rows, slack):
+    def __call__(self, cells, rows, slack, most_passes=1):
         table, state = self._state(cells)
         return exchange_pass(
             *table,
@@ -113,6 +113,7 @@ class _CompiledPass:
             *self._criterion,
             self._gain_tol,
             self._min_bin_weight,
+            most_passes,
             slack,
             self._scratch,
         )
@@ -178,7 +179,16 @@ class _GenericPass:
         change -= problem.information(cells.weights[pair], cells.means[pair])
         return weights, means, information + change
 
-    def __call__(self, cells, rows, slack):
+    def __call__(self, cells, rows, slack, most_passes=1):
+        total = 0
+        for _ in range(most_passes):
+            moves = self._pass(cells, rows, slack)
+            if moves <= 0:
+                return total if total else moves
+            total += moves
+        return total
+
+    def _pass(self, cells, rows, slack):
         problem = cells.problem
         information, metric = self._metric(cells)
         if metric is None:
@@ -245,12 +255,21 @@ def _make_pass(problem, n_bins, min_bin_weight, gain_tol):
 
 
 def exchange(
-    problem, labels, n_bins, *, gain_tol=1e-12, min_bin_weight=0.0, max_iter=None
+    problem,
+    labels,
+    n_bins,
+    *,
+    gain_tol=1e-12,
+    min_bin_weight=0.0,
+    max_iter=None,
+    target=-np.inf,
 ):
     """Relocate atoms while any single relocation gains.
 
     Between full passes, the atoms nearest to a boundary are visited alone. Empty
     cells of the start are filled first, and cells below ``min_bin_weight`` raised.
+    The search is given up when twice the gain of the last round would not reach
+    ``target``: rounds gain less and less.
     """
     labels = fill_empty_cells(problem, labels, n_bins)
     labels = raise_light_cells(problem, labels, n_bins, min_bin_weight)
@@ -260,6 +279,7 @@ def exchange(
     slack = np.empty(len(everything))
     n_active = int(_ACTIVE_SHARE * len(everything))
     n_iter, n_moves, converged = 0, 0, False
+    value = cells.value() if target > -np.inf else None
     while True:
         moves = visit(cells, everything, slack)
         n_iter += 1
@@ -273,12 +293,12 @@ def exchange(
             limit = np.partition(slack, n_active)[n_active]
             active = everything[slack <= limit]
             active_slack = np.empty(len(active))
-            for _ in range(_ACTIVE_PASSES):
-                moves = visit(cells, active, active_slack)
-                n_moves += max(moves, 0)
-                if moves <= 0:
-                    break
+            n_moves += max(0, visit(cells, active, active_slack, _ACTIVE_PASSES))
         cells.rebuild()
+        if target > -np.inf:
+            before, value = value, cells.value()
+            if value + 2.0 * (value - before) < target:
+                break
     cells.rebuild()
     return Partition(
         labels=cells.labels,

@@ -14,6 +14,26 @@ bounds the gain from above for a concave criterion, and evaluates the rest exact
 
 from libc.math cimport INFINITY, fabs, log1p, sqrt
 
+cdef extern from *:
+    """
+    #if defined(_MSC_VER)
+    #define SKQUANT_RESTRICT __restrict
+    #else
+    #define SKQUANT_RESTRICT __restrict__
+    #endif
+
+    /* The arrays never overlap, which Cython cannot say: y[i] -= a x[i]. */
+    static inline void skquant_subtract(
+        double* SKQUANT_RESTRICT y, const double* SKQUANT_RESTRICT x, double a,
+        Py_ssize_t n)
+    {
+        for (Py_ssize_t i = 0; i < n; i++) y[i] -= a * x[i];
+    }
+    """
+    void subtract "skquant_subtract"(
+        double* y, const double* x, double a, Py_ssize_t n
+    ) noexcept nogil
+
 # Forms of the exact gain, shared with the Python side.
 cdef enum:
     LINEAR = 0
@@ -277,16 +297,12 @@ cdef double screen(State* s, Py_ssize_t row, double rest, double* threshold) noe
     cdef int a = s.labels[row]
     cdef const double* x = s.points + row * r
     cdef double* d = s.distances
-    cdef const double* product
     cdef double own = quadratic(s.metric, x, x, r)
-    cdef double twice, level, rate, best0 = INFINITY, best1 = INFINITY
+    cdef double level, rate, best0 = INFINITY, best1 = INFINITY
     for b in range(k):
         d[b] = s.squares[b]
     for j in range(r):
-        twice = 2.0 * x[j]
-        product = s.products + j * k
-        for b in range(k):
-            d[b] -= twice * product[b]
+        subtract(d, s.products + j * k, 2.0 * x[j], k)
     if rest >= DOMINANT * s.cell_weights[a]:
         level = (own + d[a]) * (s.cell_weights[a] / rest)
     else:
@@ -295,7 +311,8 @@ cdef double screen(State* s, Py_ssize_t row, double rest, double* threshold) noe
     rate = level * s.weights[row]
     level -= own
     for b in range(k):
-        d[b] -= level + rate * s.inverse_weights[b]
+        d[b] -= level
+    subtract(d, s.inverse_weights, rate, k)
     d[a] = INFINITY
     b = 0
     while b + 1 < k:
@@ -377,17 +394,18 @@ def exchange_pass(
     const int[::1] ranks,           # IN (t,)
     double gain_tol,                # IN gain per unit of the row's weight
     double min_weight,              # IN weight that a cell must keep
+    int most_passes,                # IN passes over the rows, fewer once none moves
     double[::1] slack,              # OUT (len(rows),) first-order distance to a move
     double[::1] scratch,            # scratch
 ):
-    """Move every visited row to its best cell, at once, if that gains.
+    """Move every visited row to its best cell, at once, if that gains; repeat.
 
     Returns the number of moves, or -1 if the information is singular.
     """
     cdef State s
     cdef Py_ssize_t position, row, b, best, i, r = points.shape[1]
-    cdef Py_ssize_t k = cell_weights.shape[0], moves = 0
-    cdef int a
+    cdef Py_ssize_t k = cell_weights.shape[0], moves = 0, before
+    cdef int a, sweep
     cdef double weight, rest, threshold, nearest, guard, gain, best_gain, alpha, beta
     cdef double old_a, old_b
     cdef const double* x
@@ -399,68 +417,72 @@ def exchange_pass(
         if refresh(&s):
             moves = -1
         else:
-            for position in range(rows.shape[0]):
-                row = rows[position]
-                a = s.labels[row]
-                slack[position] = INFINITY
-                if s.cell_counts[a] == 1:
-                    continue
-                weight = s.weights[row]
-                rest = s.cell_weights[a] - weight
-                if rest < min_weight:
-                    continue
-                if rest < DOMINANT * s.cell_weights[a]:
-                    rest = remainder_of(&s, row, s.v)
-                nearest = screen(&s, row, rest, &threshold)
-                slack[position] = nearest
-                if nearest >= 0.0:
-                    continue
-                rest = remainder_of(&s, row, s.v)
-                alpha = weight * (rest / s.cell_weights[a])
-                x = s.points + row * r
-                best = -1
-                best_gain = gain_tol * weight
-                # cells within the guard of the screen
-                guard = 1e-14 * (
-                    fabs(quadratic(s.metric, x, x, r)) + fabs(threshold)
-                ) * 2.0
-                for b in range(k):
-                    if s.distances[b] >= guard:
+            for sweep in range(most_passes):
+                before = moves
+                for position in range(rows.shape[0]):
+                    row = rows[position]
+                    a = s.labels[row]
+                    slack[position] = INFINITY
+                    if s.cell_counts[a] == 1:
                         continue
+                    weight = s.weights[row]
+                    rest = s.cell_weights[a] - weight
+                    if rest < min_weight:
+                        continue
+                    if rest < DOMINANT * s.cell_weights[a]:
+                        rest = remainder_of(&s, row, s.v)
+                    nearest = screen(&s, row, rest, &threshold)
+                    slack[position] = nearest
+                    if nearest >= 0.0:
+                        continue
+                    rest = remainder_of(&s, row, s.v)
+                    alpha = weight * (rest / s.cell_weights[a])
+                    x = s.points + row * r
+                    best = -1
+                    best_gain = gain_tol * weight
+                    # cells within the guard of the screen
+                    guard = 1e-14 * (
+                        fabs(quadratic(s.metric, x, x, r)) + fabs(threshold)
+                    ) * 2.0
+                    for b in range(k):
+                        if s.distances[b] >= guard:
+                            continue
+                        for i in range(r):
+                            s.u[i] = x[i] - s.cell_means[b * r + i]
+                        beta = weight * (
+                            s.cell_weights[b] / (s.cell_weights[b] + weight)
+                        )
+                        gain = exact_gain(&s, alpha, beta)
+                        if gain > best_gain:
+                            best_gain = gain
+                            best = b
+                    if best < 0:
+                        continue
+                    old_a, old_b = s.cell_weights[a], s.cell_weights[best]
                     for i in range(r):
-                        s.u[i] = x[i] - s.cell_means[b * r + i]
-                    beta = weight * (
-                        s.cell_weights[b] / (s.cell_weights[b] + weight)
-                    )
-                    gain = exact_gain(&s, alpha, beta)
-                    if gain > best_gain:
-                        best_gain = gain
-                        best = b
-                if best < 0:
-                    continue
-                old_a, old_b = s.cell_weights[a], s.cell_weights[best]
-                for i in range(r):
-                    s.kept[i] = s.cell_means[a * r + i]
-                    s.kept[r + i] = s.cell_means[best * r + i]
-                    s.cell_means[a * r + i] = x[i] - s.v[i]
-                    s.cell_means[best * r + i] += (
-                        weight / (old_b + weight)
-                    ) * (x[i] - s.cell_means[best * r + i])
-                s.cell_weights[a] = rest
-                s.cell_weights[best] = old_b + weight
-                if refresh(&s):
-                    # singular to working precision: take the move back
-                    s.cell_weights[a], s.cell_weights[best] = old_a, old_b
-                    for i in range(r):
-                        s.cell_means[a * r + i] = s.kept[i]
-                        s.cell_means[best * r + i] = s.kept[r + i]
-                    refresh(&s)
-                    continue
-                moves += 1
-                s.labels[row] = <int> best
-                s.cell_counts[a] -= 1
-                s.cell_counts[best] += 1
-                slack[position] = -INFINITY
+                        s.kept[i] = s.cell_means[a * r + i]
+                        s.kept[r + i] = s.cell_means[best * r + i]
+                        s.cell_means[a * r + i] = x[i] - s.v[i]
+                        s.cell_means[best * r + i] += (
+                            weight / (old_b + weight)
+                        ) * (x[i] - s.cell_means[best * r + i])
+                    s.cell_weights[a] = rest
+                    s.cell_weights[best] = old_b + weight
+                    if refresh(&s):
+                        # singular to working precision: take the move back
+                        s.cell_weights[a], s.cell_weights[best] = old_a, old_b
+                        for i in range(r):
+                            s.cell_means[a * r + i] = s.kept[i]
+                            s.cell_means[best * r + i] = s.kept[r + i]
+                        refresh(&s)
+                        continue
+                    moves += 1
+                    s.labels[row] = <int> best
+                    s.cell_counts[a] -= 1
+                    s.cell_counts[best] += 1
+                    slack[position] = -INFINITY
+                if moves == before:
+                    break
     return moves
 
 

@@ -14,10 +14,14 @@ from skquant.solvers._interval import interval_cells
 from skquant.solvers._seeding import kmeans_start, random_start
 
 # Larger tables are searched on a random subsample of bounded work (atoms * cells *
-# coordinates), and only the winner is carried to the whole table.
-_SUBSAMPLE_ATOMS = 20_000
+# coordinates), and only the last few winners are carried to the whole table.
+_SUBSAMPLE_ATOMS = 4_000
+_SUBSAMPLE_ATOMS_A_CELL = 500
 _SUBSAMPLE_WORK = 5_000_000
-_SUBSAMPLE_ATOMS_A_CELL = 100
+_LEAST_ATOMS_A_CELL = 100
+
+# How many of the last improvements by swaps are compared on the whole table.
+_MOST_CARRIED = 4
 
 # Tables up to this size follow a criterion's continuation from every start.
 _SMALL_TABLE = 100
@@ -34,8 +38,13 @@ def continuation(criterion):
     return [criterion] if steps is None else steps()
 
 
-def _follow(problem, labels, n_bins, steps, options):
-    """Exchange under each criterion in turn, from the result of the last."""
+def _follow(problem, labels, n_bins, steps, options, target=-np.inf):
+    """Exchange under each criterion in turn, from the result of the last.
+
+    What cannot reach the target under a single criterion may be given up.
+    """
+    if len(steps) == 1:
+        options = {**options, "target": target}
     n_iter = n_moves = 0
     for criterion in steps:
         step = problem.with_criterion(criterion)
@@ -94,13 +103,13 @@ def _rule_labels(problem, labels, n_bins, points):
 def _swap(problem, best, n_bins, n_swaps, random_state, steps, options):
     """Replace the mean of a random cell by an atom, exchange, keep if better.
 
-    Every swap tries two atoms, one drawn by its weight and one by its share of the
+    Returns all that were best in their turn, the last the best. Every swap tries two atoms, one drawn by its weight and one by its share of the
     distortion: outliers need cells of their own in heavy tails, and only there.
     """
-    incumbent = None
+    incumbents = []
     for attempt in range(2 * n_swaps if n_bins > 1 else 0):
-        if incumbent is not best:
-            incumbent = best
+        if not incumbents or incumbents[-1] is not best:
+            incumbents.append(best)
             weights, means = cell_moments(
                 problem.points, problem.weights, best.labels, n_bins
             )
@@ -121,15 +130,16 @@ def _swap(problem, best, n_bins, n_swaps, random_state, steps, options):
             min(atom, len(level) - 1)
         ]
         labels = nearest_cell(problem.points, centers, metric)
-        candidate = _follow(problem, labels, n_bins, steps, options)
+        candidate = _follow(problem, labels, n_bins, steps, options, target=best.value)
         if _exceeds(candidate.value, best.value):
             best = candidate
-    return best
+    return [*incumbents[:-1], best] if incumbents else [best]
 
 
 def _subsample_size(n_bins, n_coordinates):
-    affordable = min(_SUBSAMPLE_ATOMS, _SUBSAMPLE_WORK // (n_bins * n_coordinates))
-    return max(affordable, _SUBSAMPLE_ATOMS_A_CELL * n_bins)
+    wanted = max(_SUBSAMPLE_ATOMS, _SUBSAMPLE_ATOMS_A_CELL * n_bins)
+    affordable = _SUBSAMPLE_WORK // (n_bins * n_coordinates)
+    return max(min(wanted, affordable), _LEAST_ATOMS_A_CELL * n_bins)
 
 
 def search_partition(
@@ -190,12 +200,23 @@ def search_partition(
     chosen = _best(
         first if len(early) < len(steps) else selection.head(size), starts, n_bins
     )
-    chosen = _swap(first, chosen, n_bins, n_swaps, random_state, early, options)
+    swapped = _swap(first, chosen, n_bins, n_swaps, random_state, early, options)
+    chosen = swapped[-1]
     if small is not problem:
-        labels = _rule_labels(first, chosen.labels, n_bins, problem.points)
+        # the whole table tells which of the subsample's best are best
+        whole_first = problem.with_criterion(early[-1])
+        carried = [
+            _rule_labels(first, each.labels, n_bins, problem.points)
+            for each in swapped[-_MOST_CARRIED:]
+        ]
+        values = [
+            whole_first.value(problem.label_information(labels, n_bins))
+            for labels in carried
+        ]
+        labels = carried[int(np.argmax(values))]
         chosen = _follow(problem, labels, n_bins, early, options)
         if given:
-            chosen = _best(problem.with_criterion(early[-1]), [chosen, whole], n_bins)
+            chosen = _best(whole_first, [chosen, whole], n_bins)
     if len(early) < len(steps):
         chosen = _follow(problem, chosen.labels, n_bins, steps[1:], options)
     if verbose:
