@@ -213,7 +213,7 @@ def purify(scores, responsibilities, sample_weight=None):
             f"from those of the responsibilities, above four times the floor of "
             f"{floor:.3g} that the heaviest row sets.",
             ConvergenceWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     return PurificationResult(
         labels=labels,

@@ -1,6 +1,7 @@
 """The soft solvers and their estimator: gradients, annealing, randomized rules."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,33 +12,34 @@ from reference import (
     load,
     normal_table,
     partition,
+    slow_binned,
     slow_fractional,
     slow_information,
 )
 from scipy.stats import chi2
-from sklearn.base import clone
+from skquant.solvers._soft_kernel import softmax_gradient, softmax_moments
 
 from skquant import (
     AOptimality,
     DExchangeQuantizer,
     DOptimality,
-    EOptimality,
     NormalizedTrace,
     PowerMean,
     ProfiledDOptimality,
     SoftVoronoiQuantizer,
 )
 from skquant.exceptions import RuleExtensionWarning
-from skquant.relaxation._responsibilities import RELAXATIONS, relax_logits
+from skquant.relaxation._responsibilities import RELAXATIONS
+from skquant.solvers import _soft_search
+from skquant.solvers._assignment import fill_empty_cells
 from skquant.solvers._problem import build_problem
+from skquant.solvers._seeding import random_start
 from skquant.solvers._soft import (
     FAMILIES,
     SoftObjective,
-    anneal_adam,
     hard_information,
     nearest_center_distance,
 )
-from skquant.solvers._soft_kernel import softmax_gradient, softmax_moments
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -215,9 +217,7 @@ def test_gradient_agrees_with_finite_differences(
         value, gradient, information = objective.value_and_gradient(
             parameters, temperature, criterion
         )
-        expected, matrix = slow_objective(
-            problem, *plan, parameters, unit, temperature
-        )
+        expected, matrix = slow_objective(problem, *plan, parameters, unit, temperature)
         assert value == pytest.approx(expected, rel=1e-10)
         np.testing.assert_allclose(information, matrix, atol=1e-12)
         direction = np.random.default_rng(seed + 10).normal(size=parameters.shape)
@@ -336,3 +336,521 @@ def test_nearest_center_distance():
     # coincident centers have no say
     twice = np.vstack([centers, centers[:1]])
     assert nearest_center_distance(twice) == pytest.approx(1.0)
+
+
+# --- never below the start -----------------------------------------------------------
+
+
+def random_table(seed):
+    """A small table with heavy tails or weights, and a number of cells."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(12, 50)), int(rng.integers(2, 4))
+    draw = rng.normal if seed % 2 else lambda size: rng.standard_t(2, size=size)
+    scores = draw(size=(n, d)) + rng.normal(size=d)
+    weights = rng.exponential(size=n) if seed % 3 else np.ones(n)
+    return scores, weights, int(rng.integers(d + 1, 7))
+
+
+@pytest.fixture
+def poor_partition(monkeypatch):
+    """Cells of random rows in place of the exchange: quick, with room for a loss."""
+
+    def search(problem, n_bins, random_state, **options):
+        labels = random_start(problem, n_bins, random_state)
+        return SimpleNamespace(labels=fill_empty_cells(problem, labels, n_bins))
+
+    monkeypatch.setattr(_soft_search, "search_partition", search)
+
+
+def criterion_value(quantizer, scores, labels, weights):
+    """What the solver maximizes, of labels."""
+    full = slow_information(scores, weights)
+    information = slow_binned(scores, labels, weights, quantizer.n_bins_)
+    return quantizer.criterion_.value(information, full)
+
+
+@every_solver
+@pytest.mark.parametrize(
+    "criterion", ["trace", "D", "A", "E", ProfiledDOptimality((0,), 0.1)], ids=str
+)
+@pytest.mark.filterwarnings(
+    "ignore:the smallest retained:skquant.exceptions.DegenerateInformationWarning"
+)
+def test_the_hard_rule_is_never_below_its_start(criterion, solver, poor_partition):
+    gained = 0
+    for seed in range(50):
+        scores, weights, n_bins = random_table(seed)
+        quantizer = short(
+            n_bins,
+            criterion=criterion,
+            solver=solver,
+            family=["voronoi", "affine_max"][seed // 2 % 2],
+            relaxation=["softmax", "sparsemax"][seed // 4 % 2],
+        ).fit(scores, sample_weight=weights)
+        first = quantizer.history_.hard_retention[0]
+        assert quantizer.retention_ >= first - 1e-12
+        start, end = (
+            criterion_value(quantizer, scores, labels, weights)
+            for labels in (
+                next(quantizer.staged_predict(scores)),
+                quantizer.predict(scores),
+            )
+        )
+        assert end >= start - 1e-9 * abs(start)
+        gained += quantizer.retention_ > first + 1e-6
+    # the start is poor
+    assert gained >= 10
+
+
+@every_solver
+@pytest.mark.parametrize("criterion", ["trace", "D", "A", "E"])
+def test_affine_max_is_never_below_voronoi(criterion, solver, poor_partition):
+    for seed in range(10):
+        scores, weights, n_bins = random_table(seed)
+        voronoi, affine = (
+            short(n_bins, criterion=criterion, solver=solver, family=family).fit(
+                scores, sample_weight=weights
+            )
+            for family in ("voronoi", "affine_max")
+        )
+        assert affine.retention_ >= voronoi.retention_ - 1e-12
+
+
+def test_affine_max_is_never_below_the_exchange():
+    for seed in range(5):
+        scores = np.random.default_rng(seed).standard_t(3, size=(150, 3))
+        affine = short(6, family="affine_max").fit(scores)
+        exchange = DExchangeQuantizer(6, random_state=0).fit(scores)
+        assert affine.retention_ >= exchange.retention_ - 1e-9
+
+
+# --- reference values ----------------------------------------------------------------
+
+UP_TO_3000 = sorted(
+    name
+    for name, record in load("reference_instances")["instances"].items()
+    if record["n"] <= 3000
+)
+
+
+@pytest.mark.parametrize("name", UP_TO_3000)
+@pytest.mark.parametrize("family, share", [("voronoi", 0.995), ("affine_max", 0.999)])
+def test_reference_instances(name, family, share):
+    scores, weights, record = instance(name)
+    peer = record["best_of_peer"]["D"]["value"]
+    quantizer = soft(record["n_bins"], family=family)
+    quantizer.fit(scores, sample_weight=weights)
+    assert quantizer.retention_ >= share * peer
+
+
+def test_seed_hardening_gaps():
+    scores = normal_table(120, 1200, L)
+    fits = [
+        soft(4, solver="adam", n_init=2, temperature_end_ratio=ratio).fit(scores)
+        for ratio in (0.5, 0.2, 0.05, 0.01)
+    ]
+    gaps = np.array([fit.hardening_gap_ for fit in fits])
+    assert -0.04 <= gaps[0] <= -0.01
+    assert (np.diff(np.abs(gaps)) < 0).all()
+    assert abs(gaps[-1]) < 1e-6
+    for fit, ratio in zip(fits, (0.5, 0.2, 0.05, 0.01), strict=True):
+        history = fit.history_
+        np.testing.assert_array_equal(history.steps, np.arange(0, 301, 25))
+        falls = history.temperature / history.temperature[0]
+        np.testing.assert_allclose(falls, ratio ** (history.steps / 300), rtol=1e-12)
+    history = fits[2].history_
+    # diffuse at first, while the hard rule hardly moves
+    assert abs(history.soft_retention[0] - 0.08) < 0.01
+    assert history.soft_retention[-1] > 0.6488
+    assert np.ptp(history.hard_retention) < 0.01
+    assert fits[2].retention_ >= 0.64885
+
+
+def test_seed_retention():
+    scores = normal_table(120, 1200, L)
+    for family in FAMILIES:
+        assert soft(4, family=family).fit(scores).retention_ >= 0.64885
+
+
+@pytest.mark.parametrize(
+    "n_bins, kept, by_exchange", [(4, 0.80, 0.79), (8, 0.92, 0.92)]
+)
+def test_profiled_retention_of_fresh_rows(n_bins, kept, by_exchange):
+    scores, fresh = normal_table(121, 900, B), normal_table(122, 20_000, B)
+    criterion = ProfiledDOptimality(interest=0)
+    affine = soft(n_bins, family="affine_max", criterion=criterion).fit(scores)
+    assert affine.score(fresh) >= kept
+    assert affine.nuisance_retention_ > 5 * n_bins / 900
+    exchange = DExchangeQuantizer(n_bins, criterion=criterion, random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        exchange.fit(scores)
+    assert exchange.score(fresh) >= in_exchange
+    assert exchange.rule_agreement_ >= 0.98
+    # a warning if and only if the rule misses labels
+    said = [warning.category for warning in caught]
+    assert said == [RuleExtensionWarning] * (exchange.rule_agreement_ < 1)
+
+
+def test_the_smallest_eigenvalue_of_fresh_labels():
+    scores = np.random.default_rng(0).normal(size=(600, 2))
+    exchange = DExchangeQuantizer(6, criterion="E", random_state=0)
+    with pytest.warns(RuleExtensionWarning, match="the rule places"):
+        exchange.fit(scores)
+    share = np.mean(exchange.predict(scores) == exchange.labels_)
+    assert exchange.rule_agreement_ == pytest.approx(share, abs=1e-12)
+    assert 0.95 < share < 1
+    assert abs(exchange.score(scores) - exchange.retention_) < 0.02
+    affine = soft(6, criterion="E", family="affine_max").fit(scores)
+    # the soft rule gives up little of what free labels keep
+    assert affine.retention_ >= exchange.score(scores) - 1e-9
+    assert affine.score(scores) == pytest.approx(affine.retention_, rel=1e-12)
+
+
+# --- invariances ---------------------------------------------------------------------
+
+
+def assert_same_fit(one, two):
+    """Equal bit for bit."""
+    assert one.rule_ == two.rule_
+    assert one.temperature_ == two.temperature_
+    assert one.soft_retention_ == two.soft_retention_
+    np.testing.assert_array_equal(one.cell_means_, two.cell_means_)
+    for name in HISTORY:
+        np.testing.assert_array_equal(one.history_[name], two.history_[name])
+    if one.family == "voronoi":
+        np.testing.assert_array_equal(one.centers_, two.centers_)
+
+
+PLANS = [
+    {"solver": "adam"},
+    {"solver": "lbfgs"},
+    {"solver": "adam", "relaxation": "sparsemax", "family": "affine_max"},
+    {"solver": "lbfgs", "relaxation": "sparsemax", "criterion": "E"},
+    {"solver": "lbfgs", "family": "affine_max", "criterion": "A"},
+]
+every_plan = pytest.mark.parametrize("plan", PLANS, ids=lambda p: "-".join(p.values()))
+
+
+@every_plan
+def test_the_seed_decides(plan):
+    scores = normal_table(1, 200, B)
+    one = short(5, n_init=3, **plan).fit(scores)
+    two = short(5, n_init=3, **plan).fit(scores)
+    assert_same_fit(one, two)
+    np.testing.assert_array_equal(one.labels_, two.labels_)
+    three = short(5, n_init=3, **plan, random_state=np.random.RandomState(0))
+    assert_same_fit(one, three.fit(scores))
+    other = short(5, n_init=3, random_state=1, **plan).fit(scores)
+    assert other.rule_ != one.rule_
+
+
+@every_plan
+def test_the_number_of_jobs_does_not_matter(plan):
+    scores = normal_table(2, 200, B)
+    one = short(5, n_init=3, n_jobs=1, **plan).fit(scores)
+    two = short(5, n_init=3, n_jobs=2, **plan).fit(scores)
+    assert_same_fit(one, two)
+    np.testing.assert_array_equal(one.labels_, two.labels_)
+
+
+@every_plan
+def test_weights_are_repetition_in_any_order(plan):
+    rng = np.random.default_rng(3)
+    scores = normal_table(3, 150, B)
+    weights = rng.integers(0, 4, size=150)
+    order = rng.permutation(weights.sum())
+    repeated = np.repeat(scores, weights, axis=0)[order]
+    one = short(5, n_init=2, **plan).fit(scores, sample_weight=weights)
+    two = short(5, n_init=2, **plan).fit(repeated)
+    assert_same_fit(one, two)
+    np.testing.assert_array_equal(np.repeat(one.labels_, weights)[order], two.labels_)
+    np.testing.assert_array_equal(one.labels_, one.predict(scores))
+
+
+@every_family
+def test_a_linear_change_of_parameters_does_not_matter(family):
+    # the first column keeps the order of the rows, hence the draws of the starts
+    change = np.array([[1.0, -3.0], [0.0, 1.5]])
+    for seed in range(3):
+        scores = normal_table(seed, 300, L)
+        one = soft(4, family=family).fit(scores)
+        two = soft(4, family=family).fit(scores @ change)
+        assert partition(one.labels_) == partition(two.labels_)
+        assert two.retention_ == pytest.approx(one.retention_, rel=1e-9)
+
+
+def test_a_linear_change_that_reorders_the_rows():
+    # other starts, and the same end
+    change = np.array([[2.0, -1.0], [0.7, 1.5]])
+    for seed in range(3):
+        scores = normal_table(seed, 300, L)
+        one = soft(4, family="affine_max").fit(scores)
+        two = soft(4, family="affine_max").fit(scores @ change)
+        assert partition(one.labels_) == partition(two.labels_)
+        assert two.retention_ == pytest.approx(one.retention_, rel=1e-9)
+
+
+@every_relaxation
+@every_family
+def test_adam_is_blind_to_rotations(family, relaxation):
+    change = np.array([[1.0, -3.0], [0.0, 1.5]])
+    scores = normal_table(4, 300, L)
+    plan = dict(family=family, relaxation=relaxation, solver="adam", max_iter=40)
+    one = short(4, **plan).fit(scores)
+    two = short(4, **plan).fit(scores @ change)
+    assert partition(one.labels_) == partition(two.labels_)
+    for name in ("soft_retention", "hard_retention", "temperature"):
+        np.testing.assert_allclose(one.history_[name], two.history_[name], rtol=1e-9)
+
+
+def test_float32_scores():
+    scores = normal_table(5, 200, B).astype(np.float32)
+    for family in FAMILIES:
+        one = short(5, family=family).fit(scores)
+        two = short(5, family=family).fit(scores.astype(np.float64))
+        assert one.retention_ == pytest.approx(two.retention_, rel=1e-12)
+        assert one.labels_.dtype == np.int32
+        np.testing.assert_array_equal(one.labels_, two.labels_)
+        np.testing.assert_array_equal(one.predict(scores), one.labels_)
+        assert one.transform(scores).dtype == np.float32
+        np.testing.assert_array_equal(
+            one.predict_proba(scores), one.predict_proba(scores.astype(np.float64))
+        )
+
+
+# --- the randomized rule -------------------------------------------------------------
+
+
+@every_relaxation
+@every_family
+def test_the_randomized_rule_has_the_information_reported(family, relaxation):
+    scores = normal_table(6, 300, L) + 0.3
+    weights = np.random.default_rng(6).exponential(size=300)
+    quantizer = short(
+        4,
+        family=family,
+        relaxation=relaxation,
+        temperature_start_ratio=0.7,
+        temperature_end_ratio=0.9,
+    ).fit(scores, sample_weight=weights)
+    shares = quantizer.predict_proba(scores)
+    assert 0.1 < np.mean(shares.max(axis=1) < 0.99)
+    chosen = np.flatnonzero(quantizer.history_.temperature == quantizer.temperature_)
+    information = slow_fractional(scores, shares, weights)
+    full = slow_information(scores, weights)
+    kept = np.linalg.det(np.linalg.solve(full, information)) ** 0.5
+    reported = quantizer.history_.soft_retention[chosen]
+    assert np.abs(reported - kept).min() < 1e-9
+
+
+@every_relaxation
+@every_family
+@every_solver
+def test_the_likeliest_cell_is_the_label(solver, family, relaxation):
+    scores = normal_table(7, 300, L)
+    for start, end in [(3.0, 1.0), (0.3, 0.05)]:
+        quantizer = short(
+            5,
+            solver=solver,
+            family=family,
+            relaxation=relaxation,
+            temperature_start_ratio=start,
+            temperature_end_ratio=end,
+        ).fit(scores)
+        fresh = np.vstack([scores, 3 * normal_table(8, 300, L)])
+        shares = quantizer.predict_proba(fresh)
+        assert (shares >= 0).all() and np.abs(shares.sum(axis=1) - 1).max() < 1e-12
+        np.testing.assert_array_equal(
+            np.argmax(shares, axis=1), quantizer.predict(fresh)
+        )
+
+
+@every_relaxation
+def test_law_of_the_draws(relaxation):
+    scores = normal_table(9, 300, L)
+    quantizer = short(
+        4, relaxation=relaxation, temperature_start_ratio=0.7, temperature_end_ratio=1.0
+    ).fit(scores)
+    shares = quantizer.predict_proba(scores)
+    uncertain = np.argsort(shares.max(axis=1))[[0, 10, 40]]
+    n_draws = 20_000
+    for row in uncertain:
+        assert np.sum(shares[row] > 1e-3) > 1
+        table = np.repeat(scores[[row]], n_draws, axis=0)
+        draws = quantizer.sample_labels(table, random_state=0)
+        assert draws.dtype == np.int32
+        counts = np.bincount(draws, minlength=4)
+        expected = n_draws * shares[row]
+        # cells too rare for the law of chi-squared are one
+        rare = expected < 10
+        assert counts[rare].sum() <= expected[rare].sum() + 30
+        counts = np.append(counts[~rare], counts[rare].sum())
+        expected = np.append(expected[~rare], expected[rare].sum())
+        statistic = np.sum((counts - expected) ** 2 / np.maximum(expected, 1.0))
+        assert statistic < chi2.ppf(1 - 1e-4, df=len(counts) - 1)
+
+
+def test_draws_differ_by_row_and_by_seed():
+    scores = normal_table(9, 300, L)
+    quantizer = short(4, temperature_start_ratio=1.0, temperature_end_ratio=1.0)
+    quantizer.fit(scores)
+    one = quantizer.sample_labels(scores, random_state=0)
+    np.testing.assert_array_equal(one, quantizer.sample_labels(scores, random_state=0))
+    two = quantizer.sample_labels(scores, random_state=1)
+    assert 0.05 < np.mean(one != two) < 0.95
+    # independent rows: agreement with the label is that of the responsibilities
+    draws = np.array([quantizer.sample_labels(scores, seed) for seed in range(200)])
+    agreement = np.mean(draws == quantizer.predict(scores), axis=0)
+    expected = quantizer.predict_proba(scores).max(axis=1)
+    spread = np.sqrt(expected * (1 - expected) / 200 + 1e-4)
+    assert np.abs((agreement - expected) / spread).max() < 4.5
+
+
+# --- the hard limit ------------------------------------------------------------------
+
+
+@every_relaxation
+@every_solver
+@pytest.mark.parametrize("ratio", [1e-12, 1e-30, 1e-200])
+def test_vanishing_temperatures(ratio, solver, relaxation):
+    scores = np.random.default_rng(0).normal(size=(300, 2))
+    quantizer = soft(
+        4,
+        solver=solver,
+        relaxation=relaxation,
+        n_init=2,
+        max_iter=60,
+        temperature_end_ratio=ratio,
+    ).fit(scores)
+    history = quantizer.history_
+    assert all(np.isfinite(history[name]).all() for name in HISTORY)
+    end = history.temperature[-1] / history.temperature[0]
+    assert end == pytest.approx(ratio, rel=1e-6)
+    assert quantizer.hardening_gap_ == pytest.approx(0, abs=1e-12)
+    far = 1e6 * scores
+    for table in (scores, far):
+        shares = quantizer.predict_proba(table)
+        assert np.isfinite(shares).all() and (shares >= 0).all()
+        assert np.abs(shares.sum(axis=1) - 1).max() < 1e-12
+        np.testing.assert_array_equal(
+            np.argmax(shares, axis=1), quantizer.predict(table)
+        )
+    if solver == "lbfgs":
+        # the last temperature is that of the rule
+        assert quantizer.temperature_ == history.temperature[-1]
+        np.testing.assert_array_equal(
+            quantizer.predict_proba(far), np.eye(4)[quantizer.predict(far)]
+        )
+        np.testing.assert_array_equal(
+            quantizer.predict_proba(scores), np.eye(4)[quantizer.predict(scores)]
+        )
+        np.testing.assert_array_equal(
+            quantizer.sample_labels(scores, random_state=0), quantizer.predict(scores)
+        )
+
+
+@every_solver
+@every_family
+@pytest.mark.parametrize("criterion", ["A", "E", "trace", ProfiledDOptimality(0, 0.1)])
+def test_vanishing_temperatures_of_other_criteria(criterion, family, solver):
+    scores = np.random.default_rng(0).normal(size=(100, 2))
+    quantizer = short(
+        4,
+        criterion=criterion,
+        solver=solver,
+        family=family,
+        temperature_end_ratio=1e-200,
+    ).fit(scores)
+    assert quantizer.hardening_gap_ == pytest.approx(0, abs=1e-12)
+    history = quantizer.history_
+    assert all(np.isfinite(history[name]).all() for name in HISTORY)
+    far = 1e6 * scores
+    shares = quantizer.predict_proba(far)
+    assert np.abs(shares.sum(axis=1) - 1).max() < 1e-12
+    np.testing.assert_array_equal(np.argmax(shares, axis=1), quantizer.predict(far))
+    if solver == "lbfgs":
+        np.testing.assert_array_equal(shares, np.eye(4)[quantizer.predict(far)])
+
+
+# --- the history ---------------------------------------------------------------------
+
+
+@every_solver
+@every_family
+@every_relaxation
+def test_history(solver, family, relaxation):
+    scores = normal_table(10, 300, L)
+    weights = np.random.default_rng(10).exponential(size=300)
+    fresh = normal_table(11, 300, L)
+    quantizer = short(
+        4, solver=solver, family=family, relaxation=relaxation, max_iter=40
+    ).fit(scores, sample_weight=weights)
+    history = quantizer.history_
+    assert set(history) == set(HISTORY)
+    n_records = len(history.steps)
+    assert n_records > 2
+    assert all(history[name].shape == (n_records,) for name in HISTORY)
+    assert history.steps[0] == 0 and max(1, history.steps[-1]) == quantizer.n_iter_
+    assert (np.diff(history.steps) >= 0).all()
+    assert (np.diff(history.temperature) <= 0).all()
+    assert quantizer.temperature_ in history.temperature
+    assert quantizer.soft_retention_ == history.soft_retention[-1]
+    gap = history.soft_retention[-1] - history.hard_retention[-1]
+    assert quantizer.hardening_gap_ == pytest.approx(gap, abs=1e-15)
+    # the value of D is the log determinant
+    np.testing.assert_allclose(
+        np.exp(history.objective / 2), history.soft_retention, rtol=1e-9
+    )
+    staged = list(quantizer.staged_score(scores, sample_weight=weights))
+    np.testing.assert_allclose(staged, history.hard_retention, rtol=1e-9)
+    assert quantizer.retention_ == pytest.approx(max(staged), rel=1e-12)
+    labels = list(quantizer.staged_predict(fresh))
+    assert len(labels) == len(list(quantizer.staged_score(fresh))) == n_records
+    for each, score in zip(labels, quantizer.staged_score(fresh), strict=True):
+        assert each.dtype == np.int32 and each.shape == (300,)
+        information = slow_binned(fresh, each, np.ones(300), 4)
+        full = slow_information(fresh, np.ones(300))
+        kept = np.linalg.det(np.linalg.solve(full, information)) ** 0.5
+        assert score == pytest.approx(kept, rel=1e-9)
+    best = np.flatnonzero(np.array(staged) >= max(staged) * (1 - 1e-12))
+    assert any(np.array_equal(labels[b], quantizer.predict(fresh)) for b in best)
+    if n_records - 1 in best or solver == "lbfgs":
+        np.testing.assert_array_equal(labels[-1], quantizer.predict(fresh))
+        assert quantizer.temperature_ == history.temperature[-1]
+
+
+def test_history_of_a_subsampled_search_is_of_the_whole_table():
+    scores = normal_table(12, 7000, L)
+    quantizer = short(3, n_init=1, max_iter=8).fit(scores)
+    staged = list(quantizer.staged_score(scores))
+    np.testing.assert_allclose(staged, quantizer.history_.hard_retention, rtol=1e-9)
+    assert quantizer.retention_ >= quantizer.history_.hard_retention[0]
+    assert quantizer.retention_ == pytest.approx(quantizer.score(scores), rel=1e-12)
+
+
+def test_adam_records_at_its_interval():
+    quantizer = short(4, solver="adam", max_iter=10, record_every=4)
+    quantizer.fit(normal_table(13, 60, L))
+    assert quantizer.history_.steps.tolist() == [0, 4, 8, 10]
+
+
+# --- one cell ------------------------------------------------------------------------
+
+
+@every_solver
+@every_family
+@every_relaxation
+def test_one_cell(solver, family, relaxation):
+    scores = np.random.default_rng(17).normal(size=(200, 1))
+    for weights in (np.ones(200), np.random.default_rng(17).exponential(size=200)):
+        quantizer = short(1, solver=solver, family=family, relaxation=relaxation)
+        quantizer.fit(scores, sample_weight=weights)
+        total = weights @ scores[:, 0]
+        kept = total**2 / (weights.sum() * (weights @ scores[:, 0] ** 2))
+        assert quantizer.retention_ == pytest.approx(kept, rel=1e-9)
+        assert quantizer.soft_retention_ == pytest.approx(kept, rel=1e-9)
+        assert quantizer.hardening_gap_ == pytest.approx(0.0, abs=1e-15)
+        np.testing.assert_array_equal(quantizer.predict_proba(scores), 1.0)
+        np.testing.assert_array_equal(quantizer.sample_labels(scores), 0)
+        assert quantizer.score(scores, sample_weight=weights) == pytest.approx(kept)

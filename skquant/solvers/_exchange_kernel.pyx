@@ -16,23 +16,89 @@ from libc.math cimport INFINITY, fabs, log1p, sqrt
 
 cdef extern from *:
     """
+    #include <math.h>
+
     #if defined(_MSC_VER)
     #define SKQUANT_RESTRICT __restrict
     #else
     #define SKQUANT_RESTRICT __restrict__
     #endif
+    #define SKQUANT_LANES 8
 
-    /* The arrays never overlap, which Cython cannot say: y[i] -= a x[i]. */
-    static inline void skquant_subtract(
-        double* SKQUANT_RESTRICT y, const double* SKQUANT_RESTRICT x, double a,
-        Py_ssize_t n)
+    /* A known number of coordinates keeps the sums in registers. */
+    #define SKQUANT_UNROLLED(R) case R: \\
+        for (int l = 0; l < SKQUANT_LANES; l++) { \\
+            double sum = d[l]; \\
+            for (int j = 0; j < R; j++) sum -= product[j] * x[j * SKQUANT_LANES + l]; \\
+            d[l] = sum; \\
+        } \\
+        break;
+
+    /* Smallest q_b - level (1 + w / W_b) over the cells b other than its own, for
+       eight points at once: the loops over lanes are what compilers vectorize.
+       IN x (r, lanes), level less x'Gx, level times w, own cell, mu'Gmu (k,),
+       2 G mu (k, r), 1 / W (k,); OUT nearest. */
+    static void skquant_screen_lanes(
+        const double* SKQUANT_RESTRICT x, const double* SKQUANT_RESTRICT level,
+        const double* SKQUANT_RESTRICT rate, const double* SKQUANT_RESTRICT own,
+        const double* SKQUANT_RESTRICT squares,
+        const double* SKQUANT_RESTRICT products,
+        const double* SKQUANT_RESTRICT inverse_weights,
+        Py_ssize_t r, Py_ssize_t k, double* SKQUANT_RESTRICT nearest)
     {
-        for (Py_ssize_t i = 0; i < n; i++) y[i] -= a * x[i];
+        double best[SKQUANT_LANES], d[SKQUANT_LANES];
+        for (int l = 0; l < SKQUANT_LANES; l++) best[l] = INFINITY;
+        for (Py_ssize_t b = 0; b < k; b++) {
+            const double square = squares[b], inverse = inverse_weights[b];
+            const double cell = (double) b;
+            for (int l = 0; l < SKQUANT_LANES; l++)
+                d[l] = square - level[l] - rate[l] * inverse;
+            const double* product = products + b * r;
+            switch (r) {
+                SKQUANT_UNROLLED(1) SKQUANT_UNROLLED(2) SKQUANT_UNROLLED(3)
+                SKQUANT_UNROLLED(4) SKQUANT_UNROLLED(5) SKQUANT_UNROLLED(6)
+                SKQUANT_UNROLLED(7) SKQUANT_UNROLLED(8)
+                default:
+                    for (Py_ssize_t j = 0; j < r; j++)
+                        for (int l = 0; l < SKQUANT_LANES; l++)
+                            d[l] -= product[j] * x[j * SKQUANT_LANES + l];
+            }
+            for (int l = 0; l < SKQUANT_LANES; l++) {
+                const double other = own[l] == cell ? INFINITY : d[l];
+                best[l] = other < best[l] ? other : best[l];
+            }
+        }
+        for (int l = 0; l < SKQUANT_LANES; l++) nearest[l] = best[l];
+    }
+
+    /* x'Gx for eight points at once. IN metric (r, r), x (r, lanes); OUT total. */
+    static void skquant_quadratic_lanes(
+        const double* SKQUANT_RESTRICT metric, const double* SKQUANT_RESTRICT x,
+        Py_ssize_t r, double* SKQUANT_RESTRICT total)
+    {
+        double row[SKQUANT_LANES];
+        for (int l = 0; l < SKQUANT_LANES; l++) total[l] = 0.0;
+        for (Py_ssize_t i = 0; i < r; i++) {
+            for (int l = 0; l < SKQUANT_LANES; l++) row[l] = 0.0;
+            for (Py_ssize_t j = 0; j < r; j++)
+                for (int l = 0; l < SKQUANT_LANES; l++)
+                    row[l] += metric[i * r + j] * x[j * SKQUANT_LANES + l];
+            for (int l = 0; l < SKQUANT_LANES; l++)
+                total[l] += row[l] * x[i * SKQUANT_LANES + l];
+        }
     }
     """
-    void subtract "skquant_subtract"(
-        double* y, const double* x, double a, Py_ssize_t n
+    void quadratic_lanes "skquant_quadratic_lanes"(
+        const double* metric, const double* x, Py_ssize_t r, double* total
     ) noexcept nogil
+    void screen_lanes "skquant_screen_lanes"(
+        const double* x, const double* level, const double* rate, const double* own,
+        const double* squares, const double* products, const double* inverse_weights,
+        Py_ssize_t r, Py_ssize_t k, double* nearest
+    ) noexcept nogil
+
+cdef enum:
+    LANES = 8
 
 # Forms of the exact gain, shared with the Python side.
 cdef enum:
@@ -43,6 +109,9 @@ cdef enum:
 # Rows heavier than this share of their cell get the mean of the others by summation:
 # the difference W_a - w has no digits left.
 cdef double DOMINANT = 1e-6
+
+# Share of the terms of a first-order gain that rounding may hide.
+cdef double ROUNDING = 1e-14
 
 
 cdef struct State:
@@ -65,7 +134,7 @@ cdef struct State:
     double* information
     double* inverses       # (n_terms, r, r)
     double* metric         # (r, r), G
-    double* products       # (r, k), G mu
+    double* products       # (k, r), 2 G mu
     double* squares        # (k,), mu' G mu
     double* inverse_weights  # (k,)
     double* distances      # (k,)
@@ -74,6 +143,7 @@ cdef struct State:
     double* block          # (r, r)
     double* half           # (r, r)
     double* kept           # (2, r)
+    double* lanes          # (r + 5, LANES)
 
 
 cdef inline double quadratic(
@@ -222,7 +292,7 @@ cdef int refresh(State* s) noexcept nogil:
             total = 0.0
             for j in range(r):
                 total += s.metric[i * r + j] * mean[j]
-            s.products[i * k + b] = total
+            s.products[b * r + i] = 2.0 * total
             weight += mean[i] * total
         s.squares[b] = weight
     return 0
@@ -289,39 +359,86 @@ cdef double exact_gain(State* s, double alpha, double beta) noexcept nogil:
     ) / det
 
 
-cdef double screen(State* s, Py_ssize_t row, double rest, double* threshold) noexcept nogil:
-    """Fill s.distances with q_b - threshold (1 + w / W_b), negative where the
-    first-order gain is positive; OUT the threshold; return the smallest over other
-    cells, less a guard for rounding."""
-    cdef Py_ssize_t r = s.r, k = s.k, b, j
+cdef double own_level(
+    State* s, Py_ssize_t row, double rest, double own
+) noexcept nogil:
+    """First-order gain of leaving, per unit of the row's weight; own is x'Gx, and
+    s.v belongs to a dominant row."""
+    cdef Py_ssize_t r = s.r, j
     cdef int a = s.labels[row]
     cdef const double* x = s.points + row * r
-    cdef double* d = s.distances
-    cdef double own = quadratic(s.metric, x, x, r)
-    cdef double level, rate, best0 = INFINITY, best1 = INFINITY
-    for b in range(k):
-        d[b] = s.squares[b]
+    cdef double distance
+    if rest < DOMINANT * s.cell_weights[a]:
+        return quadratic(s.metric, s.v, s.v, r) * (rest / s.cell_weights[a])
+    distance = own + s.squares[a]
     for j in range(r):
-        subtract(d, s.products + j * k, 2.0 * x[j], k)
-    if rest >= DOMINANT * s.cell_weights[a]:
-        level = (own + d[a]) * (s.cell_weights[a] / rest)
-    else:
-        level = quadratic(s.metric, s.v, s.v, r) * (rest / s.cell_weights[a])
-    threshold[0] = level
-    rate = level * s.weights[row]
-    level -= own
-    for b in range(k):
-        d[b] -= level
-    subtract(d, s.inverse_weights, rate, k)
-    d[a] = INFINITY
-    b = 0
-    while b + 1 < k:
-        best0 = d[b] if d[b] < best0 else best0
-        best1 = d[b + 1] if d[b + 1] < best1 else best1
-        b += 2
-    if b < k and d[b] < best0:
-        best0 = d[b]
-    return (best0 if best0 < best1 else best1) - 1e-14 * (fabs(own) + fabs(level))
+        distance -= x[j] * s.products[a * r + j]
+    return distance * (s.cell_weights[a] / rest)
+
+
+cdef double screen(State* s, Py_ssize_t row, double rest) noexcept nogil:
+    """Fill s.distances with q_b - level (1 + w / W_b), negative where the first-order
+    gain is positive; return what rounding may hide of it."""
+    cdef Py_ssize_t r = s.r, b, j
+    cdef const double* x = s.points + row * r
+    cdef double own = quadratic(s.metric, x, x, r)
+    cdef double level = own_level(s, row, rest, own)
+    cdef double distance
+    for b in range(s.k):
+        distance = s.squares[b] - (level - own)
+        distance -= level * s.weights[row] * s.inverse_weights[b]
+        for j in range(r):
+            distance -= s.products[b * r + j] * x[j]
+        s.distances[b] = distance
+    s.distances[s.labels[row]] = INFINITY
+    return ROUNDING * (fabs(own) + fabs(level))
+
+
+cdef void screen_rows(
+    State* s,
+    const int* rows,              # IN (n_rows,)
+    Py_ssize_t n_rows,            # IN at most LANES
+    double min_weight,            # IN
+    double* nearest,              # OUT (LANES,) smallest distance, less a guard for
+                                  # rounding; infinite for a row that must stay
+) noexcept nogil:
+    """Screen a few rows at once."""
+    cdef Py_ssize_t r = s.r, lane, j, row
+    cdef int a
+    cdef double rest, own, level
+    cdef double* x = s.lanes
+    cdef double* levels = x + r * LANES
+    cdef double* rates = levels + LANES
+    cdef double* cells = rates + LANES
+    cdef double* guards = cells + LANES
+    cdef double* owns = guards + LANES
+    for lane in range(LANES):
+        row = rows[lane if lane < n_rows else n_rows - 1]
+        for j in range(r):
+            x[j * LANES + lane] = s.points[row * r + j]
+    quadratic_lanes(s.metric, x, r, owns)
+    for lane in range(LANES):
+        row = rows[lane if lane < n_rows else n_rows - 1]
+        a = s.labels[row]
+        cells[lane] = a
+        rest = s.cell_weights[a] - s.weights[row]
+        if s.cell_counts[a] == 1 or rest < min_weight or lane >= n_rows:
+            levels[lane] = rates[lane] = 0.0
+            guards[lane] = -INFINITY
+            continue
+        if rest < DOMINANT * s.cell_weights[a]:
+            rest = remainder_of(s, row, s.v)
+        own = owns[lane]
+        level = own_level(s, row, rest, own)
+        levels[lane] = level - own
+        rates[lane] = level * s.weights[row]
+        guards[lane] = ROUNDING * (fabs(own) + fabs(level))
+    screen_lanes(
+        x, levels, rates, cells, s.squares, s.products, s.inverse_weights, r, s.k,
+        nearest,
+    )
+    for lane in range(LANES):
+        nearest[lane] -= guards[lane]
 
 
 cdef void describe(
@@ -372,11 +489,59 @@ cdef void describe(
     s.half = free
     free += r * r
     s.kept = free
+    free += 2 * r
+    s.lanes = free
 
 
 def scratch_size(Py_ssize_t r, Py_ssize_t k, Py_ssize_t n_terms):
     """Number of doubles that the functions of this module need as scratch."""
-    return (4 + n_terms) * r * r + (r + 3) * k + 4 * r
+    return (4 + n_terms) * r * r + (r + 3) * k + 4 * r + (r + 5) * LANES
+
+
+cdef bint relocate(State* s, Py_ssize_t row, double gain_tol) noexcept nogil:
+    """Move a row to its best cell if that gains more than gain_tol by its weight."""
+    cdef Py_ssize_t r = s.r, b, best = -1, i
+    cdef int a = s.labels[row]
+    cdef const double* x = s.points + row * r
+    cdef double weight = s.weights[row]
+    cdef double rest = remainder_of(s, row, s.v)
+    cdef double alpha = weight * (rest / s.cell_weights[a])
+    cdef double guard = screen(s, row, rest)
+    cdef double best_gain = gain_tol * weight, gain, beta, old_a, old_b
+    for b in range(s.k):
+        if s.distances[b] >= guard:
+            continue
+        for i in range(r):
+            s.u[i] = x[i] - s.cell_means[b * r + i]
+        beta = weight * (s.cell_weights[b] / (s.cell_weights[b] + weight))
+        gain = exact_gain(s, alpha, beta)
+        if gain > best_gain:
+            best_gain = gain
+            best = b
+    if best < 0:
+        return False
+    old_a, old_b = s.cell_weights[a], s.cell_weights[best]
+    for i in range(r):
+        s.kept[i] = s.cell_means[a * r + i]
+        s.kept[r + i] = s.cell_means[best * r + i]
+        s.cell_means[a * r + i] = x[i] - s.v[i]
+        s.cell_means[best * r + i] += (
+            weight / (old_b + weight)
+        ) * (x[i] - s.cell_means[best * r + i])
+    s.cell_weights[a] = rest
+    s.cell_weights[best] = old_b + weight
+    if refresh(s):
+        # singular to working precision: take the move back
+        s.cell_weights[a], s.cell_weights[best] = old_a, old_b
+        for i in range(r):
+            s.cell_means[a * r + i] = s.kept[i]
+            s.cell_means[best * r + i] = s.kept[r + i]
+        refresh(s)
+        return False
+    s.labels[row] = <int> best
+    s.cell_counts[a] -= 1
+    s.cell_counts[best] += 1
+    return True
 
 
 def exchange_pass(
@@ -403,12 +568,10 @@ def exchange_pass(
     Returns the number of moves, or -1 if the information is singular.
     """
     cdef State s
-    cdef Py_ssize_t position, row, b, best, i, r = points.shape[1]
-    cdef Py_ssize_t k = cell_weights.shape[0], moves = 0, before
-    cdef int a, sweep
-    cdef double weight, rest, threshold, nearest, guard, gain, best_gain, alpha, beta
-    cdef double old_a, old_b
-    cdef const double* x
+    cdef Py_ssize_t position, start, stop, n_rows = rows.shape[0]
+    cdef Py_ssize_t moves = 0, before
+    cdef int sweep
+    cdef double nearest[LANES]
     with nogil:
         describe(
             &s, points, weights, origin, labels, cell_weights, cell_means,
@@ -419,68 +582,21 @@ def exchange_pass(
         else:
             for sweep in range(most_passes):
                 before = moves
-                for position in range(rows.shape[0]):
-                    row = rows[position]
-                    a = s.labels[row]
-                    slack[position] = INFINITY
-                    if s.cell_counts[a] == 1:
-                        continue
-                    weight = s.weights[row]
-                    rest = s.cell_weights[a] - weight
-                    if rest < min_weight:
-                        continue
-                    if rest < DOMINANT * s.cell_weights[a]:
-                        rest = remainder_of(&s, row, s.v)
-                    nearest = screen(&s, row, rest, &threshold)
-                    slack[position] = nearest
-                    if nearest >= 0.0:
-                        continue
-                    rest = remainder_of(&s, row, s.v)
-                    alpha = weight * (rest / s.cell_weights[a])
-                    x = s.points + row * r
-                    best = -1
-                    best_gain = gain_tol * weight
-                    # cells within the guard of the screen
-                    guard = 1e-14 * (
-                        fabs(quadratic(s.metric, x, x, r)) + fabs(threshold)
-                    ) * 2.0
-                    for b in range(k):
-                        if s.distances[b] >= guard:
+                start = 0
+                while start < n_rows:
+                    stop = start + LANES if start + LANES < n_rows else n_rows
+                    screen_rows(&s, &rows[start], stop - start, min_weight, nearest)
+                    for position in range(start, stop):
+                        slack[position] = nearest[position - start]
+                        if nearest[position - start] >= 0.0:
                             continue
-                        for i in range(r):
-                            s.u[i] = x[i] - s.cell_means[b * r + i]
-                        beta = weight * (
-                            s.cell_weights[b] / (s.cell_weights[b] + weight)
-                        )
-                        gain = exact_gain(&s, alpha, beta)
-                        if gain > best_gain:
-                            best_gain = gain
-                            best = b
-                    if best < 0:
-                        continue
-                    old_a, old_b = s.cell_weights[a], s.cell_weights[best]
-                    for i in range(r):
-                        s.kept[i] = s.cell_means[a * r + i]
-                        s.kept[r + i] = s.cell_means[best * r + i]
-                        s.cell_means[a * r + i] = x[i] - s.v[i]
-                        s.cell_means[best * r + i] += (
-                            weight / (old_b + weight)
-                        ) * (x[i] - s.cell_means[best * r + i])
-                    s.cell_weights[a] = rest
-                    s.cell_weights[best] = old_b + weight
-                    if refresh(&s):
-                        # singular to working precision: take the move back
-                        s.cell_weights[a], s.cell_weights[best] = old_a, old_b
-                        for i in range(r):
-                            s.cell_means[a * r + i] = s.kept[i]
-                            s.cell_means[best * r + i] = s.kept[r + i]
-                        refresh(&s)
-                        continue
-                    moves += 1
-                    s.labels[row] = <int> best
-                    s.cell_counts[a] -= 1
-                    s.cell_counts[best] += 1
-                    slack[position] = -INFINITY
+                        if relocate(&s, rows[position], gain_tol):
+                            moves += 1
+                            slack[position] = -INFINITY
+                            # the rest of the lanes saw another state
+                            stop = position + 1
+                            break
+                    start = stop
                 if moves == before:
                     break
     return moves
@@ -511,7 +627,7 @@ def best_move(
     cdef Py_ssize_t row, b, i, r = points.shape[1], k = cell_weights.shape[0]
     cdef Py_ssize_t best_row = -1, best_cell = -1
     cdef int a
-    cdef double weight, rest, threshold, gain, alpha, beta, bound, best_gain = -INFINITY
+    cdef double weight, rest, guard, gain, alpha, beta, bound, best_gain = -INFINITY
     cdef const double* x
     with nogil:
         describe(
@@ -529,7 +645,7 @@ def best_move(
                 if s.cell_weights[a] - weight < min_weight:
                     continue
                 rest = remainder_of(&s, row, s.v)
-                screen(&s, row, rest, &threshold)
+                guard = screen(&s, row, rest)
                 alpha = weight * (rest / s.cell_weights[a])
                 x = s.points + row * r
                 for b in range(k):
@@ -539,10 +655,7 @@ def best_move(
                         s.cell_weights[b] / (s.cell_weights[b] + weight)
                     )
                     # the first-order gain, and what rounding may hide
-                    bound = -beta * s.distances[b]
-                    bound += 1e-14 * weight * (
-                        fabs(quadratic(s.metric, x, x, r)) + fabs(threshold)
-                    )
+                    bound = beta * (guard - s.distances[b])
                     if bound <= best_gain:
                         continue
                     for i in range(r):

@@ -103,8 +103,9 @@ def _rule_labels(problem, labels, n_bins, points):
 def _swap(problem, best, n_bins, n_swaps, random_state, steps, options):
     """Replace the mean of a random cell by an atom, exchange, keep if better.
 
-    Returns all that were best in their turn, the last the best. Every swap tries two atoms, one drawn by its weight and one by its share of the
-    distortion: outliers need cells of their own in heavy tails, and only there.
+    Returns all that were best in their turn, the last the best. Every swap tries two
+    atoms, one drawn by its weight and one by its share of the distortion: outliers
+    need cells of their own in heavy tails, and only there.
     """
     incumbents = []
     for attempt in range(2 * n_swaps if n_bins > 1 else 0):
