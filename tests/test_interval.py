@@ -152,22 +152,22 @@ def test_costs_agree_with_the_recursion_in_fractions(values, data):
 def test_larger_tables_agree_with_the_quadratic_program(law, n_bins):
     rng = np.random.default_rng(1)
     draw = {
-        "normal": lambda: rng.normal(size=150),
-        "cauchy": lambda: rng.standard_cauchy(size=150),
-        "lognormal": lambda: np.exp(4 * rng.normal(size=150)),
+        "normal": lambda: rng.normal(size=100),
+        "cauchy": lambda: rng.standard_cauchy(size=100),
+        "lognormal": lambda: np.exp(4 * rng.normal(size=100)),
     }
     values = np.sort(draw[law]())
-    weights = np.exp(3 * rng.normal(size=150))
-    costs = np.full((151, 151), np.inf)
-    for i in range(150):
-        for j in range(i + 1, 151):
+    weights = np.exp(3 * rng.normal(size=100))
+    costs = np.full((101, 101), np.inf)
+    for i in range(100):
+        for j in range(i + 1, 101):
             x, w = values[i:j], weights[i:j]
             costs[i, j] = w @ (x - np.average(x, weights=w)) ** 2
     least = costs[0]
     for _ in range(n_bins - 1):
         least = np.min(least[:, None] + costs, axis=0)
     starts = optimal_intervals(values.copy(), weights, n_bins)
-    found = sum(costs[i, j] for i, j in zip(starts, [*starts[1:], 150], strict=True))
+    found = sum(costs[i, j] for i, j in zip(starts, [*starts[1:], 100], strict=True))
     assert found == pytest.approx(least[-1], rel=1e-11)
 
 
