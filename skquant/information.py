@@ -56,20 +56,28 @@ def effective_sample_size(weights):
     return float(np.sum(relative) ** 2 / np.sum(relative**2))
 
 
-def cell_moments(points, weights, labels, n_bins, scale=1.0):
+def row_blocks(n_rows, rows=None):
+    """Yield what indexes a table block by block: slices, or parts of ``rows``."""
+    for start in range(0, n_rows, _BLOCK_ROWS):
+        block = slice(start, min(start + _BLOCK_ROWS, n_rows))
+        yield block, block if rows is None else rows[block]
+
+
+def cell_moments(points, weights, labels, n_bins, scale=1.0, rows=None):
     """Return weight (K,) and mean (K, r) of each cell, of points over scale.
 
-    The mean of an empty cell is 0.
+    ``rows`` picks rows of the points, as many as there are weights and labels; only
+    a block of them is ever copied. The mean of an empty cell is 0.
     """
-    cell_weights = np.bincount(labels, weights, minlength=n_bins)
+    cell_weights = np.zeros(n_bins)
+    moments = np.zeros((n_bins, points.shape[1]))
+    for block, index in row_blocks(len(weights), rows):
+        cells, shares = labels[block], weights[block]
+        cell_weights += np.bincount(cells, shares, minlength=n_bins)
+        scaled = shares[:, None] * (points[index] / scale)
+        for j in range(points.shape[1]):
+            moments[:, j] += np.bincount(cells, scaled[:, j], minlength=n_bins)
     safe = np.where(cell_weights > 0, cell_weights, 1.0)
-    scale = np.broadcast_to(scale, points.shape[1])
-    moments = np.column_stack(
-        [
-            np.bincount(labels, weights * (column / unit), minlength=n_bins)
-            for column, unit in zip(points.T, scale, strict=True)
-        ]
-    )
     return cell_weights, moments / safe[:, None]
 
 
@@ -79,17 +87,16 @@ def moment_information(cell_weights, cell_means):
     return root.T @ root
 
 
-def table_factor(points, weights, scale=1.0):
+def table_factor(points, weights, scale=1.0, rows=None):
     """Return the triangular R with ``R'R = sum_i w_i x_i x_i'``, points over scale.
 
     Blocks of rows are folded into the factor one after the other, so that neither
-    a Gram matrix nor a copy of the table is formed.
+    a Gram matrix nor a copy of the table is formed; ``rows`` as in ``cell_moments``.
     """
     factor = np.zeros((0, points.shape[1]))
-    for start in range(0, len(points), _BLOCK_ROWS):
-        rows = slice(start, start + _BLOCK_ROWS)
-        block = np.sqrt(weights[rows])[:, None] * (points[rows] / scale)
-        (factor,) = qr(np.vstack([factor, block]), mode="r", check_finite=False)
+    for block, index in row_blocks(len(weights), rows):
+        scaled = np.sqrt(weights[block])[:, None] * (points[index] / scale)
+        (factor,) = qr(np.vstack([factor, scaled]), mode="r", check_finite=False)
         factor = factor[: points.shape[1]]
     return factor
 
@@ -120,26 +127,27 @@ class InformativeSubspace:
         return self.whitener.shape[1]
 
 
-def informative_subspace(X, weights, rank_rtol):
-    """Find the informative subspace of a table.
+def informative_subspace(X, weights, rank_rtol, rows=None):
+    """Find the informative subspace of a table, or of some of its rows.
 
     The rank counts the singular values of the weighted table, columns scaled to
     unit root mean square, above ``rank_rtol`` times the largest.
     """
-    largest = np.max(np.abs(X), axis=0)
+    largest = np.zeros(X.shape[1])
+    for _, index in row_blocks(len(weights), rows):
+        largest = np.maximum(largest, np.max(np.abs(X[index]), axis=0))
     if not np.any(largest > 0):
         raise ValueError(
             "scores must not all be zero: a table without information has no "
-            f"informative subspace; got {X.shape[0]} rows of zeros."
+            f"informative subspace; got {len(weights)} rows of zeros."
         )
     largest = np.where(largest > 0, largest, 1.0)
     mean_square = np.zeros(X.shape[1])
-    for start in range(0, len(X), _BLOCK_ROWS):
-        block = X[start : start + _BLOCK_ROWS] / largest
-        mean_square += weights[start : start + _BLOCK_ROWS] @ block**2
+    for block, index in row_blocks(len(weights), rows):
+        mean_square += weights[block] @ (X[index] / largest) ** 2
     scale = largest * np.sqrt(mean_square)
     scale = np.where(scale > 0, scale, 1.0)
-    factor = table_factor(X, weights, scale)
+    factor = table_factor(X, weights, scale, rows)
     _, singular, right = np.linalg.svd(factor)
     tolerance = rank_rtol * singular[0]
     rank = int(np.sum(singular > tolerance))

@@ -5,6 +5,8 @@ import numbers
 
 import numpy as np
 
+from skquant.relaxation._responsibilities import RELAXATIONS, relax_logits
+
 __all__ = ["AffineMaxRule"]
 
 _FORMAT = "skquant.AffineMaxRule"
@@ -44,7 +46,7 @@ class AffineMaxRule:
     temperature : float, default=None
         Number that divides the logits in ``predict_proba``; 0 is the hard limit.
         None: the rule has no responsibilities.
-    relaxation : {"softmax"}, default="softmax"
+    relaxation : {"softmax", "sparsemax"}, default="softmax"
         Map from scaled logits to responsibilities.
     cell_means : array-like of shape (K, d), default=None
         Mean score of each training cell, in units of the scores.
@@ -93,8 +95,10 @@ class AffineMaxRule:
                 f"temperature must be None or a number >= 0; got {temperature!r}."
             )
         self.temperature = None if temperature is None else float(temperature)
-        if relaxation != "softmax":
-            raise ValueError(f"relaxation must be 'softmax'; got {relaxation!r}.")
+        if relaxation not in RELAXATIONS:
+            raise ValueError(
+                f"relaxation must be one of {sorted(RELAXATIONS)}; got {relaxation!r}."
+            )
         self.relaxation = relaxation
         self.cell_means = (
             None
@@ -233,7 +237,9 @@ class AffineMaxRule:
         X = self._check(X)
         result = np.empty((len(X), self.n_bins))
         for rows, logits in self._blocks(X):
-            result[rows] = _softmax(logits, self.temperature)
+            result[rows] = relax_logits(
+                logits, RELAXATIONS[self.relaxation], self.temperature
+            )
         return result
 
     def to_dict(self):
@@ -326,18 +332,3 @@ class AffineMaxRule:
             f"AffineMaxRule({self.n_bins} cells of {self.n_features} "
             f"column{'s' if self.n_features > 1 else ''}{soft})"
         )
-
-
-def _softmax(logits, temperature):
-    """Softmax along rows in place; temperature 0 is its limit."""
-    largest = np.argmax(logits, axis=1)
-    logits -= np.take_along_axis(logits, largest[:, None], axis=1)
-    if temperature == 0:
-        logits[:] = 0.0
-        np.put_along_axis(logits, largest[:, None], 1.0, axis=1)
-        return logits
-    with np.errstate(over="ignore", under="ignore"):
-        logits /= temperature
-        np.exp(logits, out=logits)
-    logits /= logits.sum(axis=1, keepdims=True)
-    return logits

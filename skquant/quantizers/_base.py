@@ -37,6 +37,7 @@ from skquant.information import (
     information_pair,
     moment_information,
     rescale,
+    row_blocks,
     share_weights,
     table_factor,
 )
@@ -56,6 +57,8 @@ class Solution:
         Logits of the rule in the problem's coordinates.
     temperature : float or None
         What divides the logits.
+    relaxation : str
+        Map from scaled logits to responsibilities.
     n_iter : int
         Iterations.
     converged : bool
@@ -71,6 +74,7 @@ class Solution:
     converged: bool
     attributes: dict
     temperature: float | None = None
+    relaxation: str = "softmax"
 
 
 class BaseQuantizer(
@@ -187,11 +191,13 @@ class BaseQuantizer(
         Returns the solution's cells in the order in which they are numbered.
         """
         criterion, subspace = problem.criterion, atoms.subspace
-        table = X[atoms.first_row]
         coef, intercept = original_logits(solution.coef, solution.intercept, atoms)
         rule = AffineMaxRule(coef, intercept)
         n_bins = len(coef)
-        ruled = rule.predict(table)
+        first_row = atoms.first_row
+        ruled = np.empty(len(first_row), dtype=np.int32)
+        for block, rows in row_blocks(len(first_row), first_row):
+            ruled[block] = rule.predict(X[rows])
         labels = solution.labels
         if labels is None or self._prefer_rule(problem, labels, ruled, n_bins):
             labels = ruled
@@ -199,7 +205,7 @@ class BaseQuantizer(
         # Cells in ascending order of their means; empty ones, which only a rule
         # without free labels can have, last.
         cell_shares, means = cell_moments(
-            table, problem.weights, labels, n_bins, subspace.scale
+            X, problem.weights, labels, n_bins, subspace.scale, first_row
         )
         order = np.lexsort([*means.T[::-1], cell_shares == 0])
         position = np.empty_like(order)
@@ -220,6 +226,7 @@ class BaseQuantizer(
             coef[order],
             intercept[order],
             temperature=solution.temperature,
+            relaxation=solution.relaxation,
             cell_means=cell_means,
             feature_names=names,
         )
@@ -228,7 +235,7 @@ class BaseQuantizer(
         if absent.any():
             self.labels_[absent] = self.rule_.predict(X[absent])
         self.cell_weights_ = np.bincount(self.labels_, weights, minlength=n_bins)
-        factor = table_factor(table, problem.weights, subspace.scale)
+        factor = table_factor(X, problem.weights, subspace.scale, first_row)
         self.information_ = rescale(factor.T @ factor, subspace.scale)
         self.binned_information_ = rescale(
             moment_information(cell_shares, means), subspace.scale

@@ -6,7 +6,7 @@ import numpy as np
 
 from skquant._validation import Interval
 from skquant.criteria import NormalizedTrace
-from skquant.information import cell_moments
+from skquant.information import cell_moments, row_blocks
 from skquant.quantizers._base import BaseQuantizer, Solution
 from skquant.solvers._search import search_partition
 from skquant.solvers._soft_search import center_rule
@@ -156,6 +156,8 @@ class KMeansQuantizer(BaseQuantizer):
         super()._adopt(X, weights, problem, atoms, solution)
         labels = self.labels_[atoms.first_row]
         _, means = cell_moments(problem.points, problem.weights, labels, self.n_bins_)
-        distances = np.sum((problem.points - means[labels]) ** 2, axis=1)
-        total = self.cell_weights_.sum()
-        self.inertia_ = float(total * (problem.weights @ distances))
+        inertia = 0.0
+        for block, _ in row_blocks(len(labels)):
+            offsets = problem.points[block] - means[labels[block]]
+            inertia += problem.weights[block] @ np.sum(offsets**2, axis=1)
+        self.inertia_ = float(self.cell_weights_.sum() * inertia)

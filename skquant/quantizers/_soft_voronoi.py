@@ -25,8 +25,8 @@ class SoftVoronoiQuantizer(BaseQuantizer):
     information is exact, not a surrogate, and differentiable in the parameters,
     which the fit follows while the temperature tau falls. The deployed rule is the
     hard limit of the recorded snapshot that keeps most on the training table, never
-    worse there than the rules it started from: a partition by exchange and random
-    swaps, and k-means.
+    worse there than the rules it started from: k-means, and for L-BFGS and the affine
+    family a partition by exchange and random swaps.
 
     Parameters
     ----------
@@ -228,6 +228,7 @@ class SoftVoronoiQuantizer(BaseQuantizer):
             coef=chosen.slopes,
             intercept=chosen.offsets,
             temperature=chosen.temperature**2,
+            relaxation=self.relaxation,
             n_iter=last.step,
             converged=True,
             attributes={
@@ -282,8 +283,8 @@ class SoftVoronoiQuantizer(BaseQuantizer):
     def sample_labels(self, X, random_state=None):
         """Draw a label for each row from its responsibilities.
 
-        One pass: the largest of the logits over the temperature plus independent
-        standard Gumbel noise has the responsibilities as its law.
+        One pass: the largest of the log responsibilities plus independent standard
+        Gumbel noise has the responsibilities as its law.
 
         Parameters
         ----------
@@ -304,11 +305,8 @@ class SoftVoronoiQuantizer(BaseQuantizer):
         """
         X = self._validated(X)
         random_state = check_random_state(random_state)
-        logits = self.rule_.decision_function(X)
-        logits -= logits.max(axis=1, keepdims=True)
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            logits /= self.rule_.temperature
-        logits[np.isnan(logits)] = 0.0  # the largest, at temperature zero
+        with np.errstate(divide="ignore"):
+            logits = np.log(self.rule_.predict_proba(X))
         logits += random_state.gumbel(size=logits.shape)
         return np.argmax(logits, axis=1).astype(np.int32)
 

@@ -11,11 +11,10 @@ from skquant.information import (
     informative_subspace,
     moment_information,
     require_full_rank,
+    row_blocks,
     share_weights,
     table_factor,
 )
-
-_BLOCK_ROWS = 8192
 
 
 @dataclass(frozen=True)
@@ -140,8 +139,10 @@ def merge_rows(X, weights):
         Sums of weights, added in ascending order.
     """
     index = np.int32 if len(X) < 2**31 else np.int64
-    order = np.flatnonzero(weights > 0)
-    order = order[np.argsort(X[order, 0], kind="stable")].astype(index)
+    order = np.flatnonzero(weights > 0).astype(index)
+    by_key = np.argsort(X[order, 0], kind="stable").astype(index)
+    order = order[by_key]
+    del by_key
     key = X[order, 0]
     equal = key[1:] == key[:-1]
     new = np.ones(len(order), dtype=bool)
@@ -175,18 +176,19 @@ def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
     first_row, shares = first_row[shuffle], share_weights(atom_weights)[shuffle]
     del shuffle, atom_weights
 
-    table = X[first_row].astype(np.float64, copy=False)
-    subspace = informative_subspace(table, shares, rank_rtol)
+    subspace = informative_subspace(X, shares, rank_rtol, first_row)
     require_full_rank(criterion, subspace, names)
-    center = shares @ (table / subspace.scale) * subspace.scale
+    center = np.zeros(X.shape[1])
+    for block, rows in row_blocks(n, first_row):
+        center += shares[block] @ (X[rows] / subspace.scale)
+    center *= subspace.scale
     points = np.empty((n, subspace.rank))
-    for start in range(0, n, _BLOCK_ROWS):
-        rows = slice(start, start + _BLOCK_ROWS)
-        points[rows] = (table[rows] - center) @ subspace.whitener
+    for block, rows in row_blocks(n, first_row):
+        points[block] = (X[rows] - center) @ subspace.whitener
     columns, reference = None, np.eye(subspace.rank)
     if getattr(criterion, "needs_columns", False):
         columns = subspace.basis @ criterion_coordinates(criterion, subspace)
-        factor = table_factor(table, shares, subspace.scale)
+        factor = table_factor(X, shares, subspace.scale, first_row)
         reference = factor.T @ factor
     problem = Problem(
         points=points,

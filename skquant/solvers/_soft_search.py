@@ -138,10 +138,13 @@ def search_soft(
     small = problem if solver == "adam" else problem.head(size)
     seeds = draw_seeds(random_state, n_init)
     first = problem.with_criterion(continuation(problem.criterion)[0])
-    partition = search_partition(
-        first, n_bins, random_state, n_init=8, n_swaps=20, n_jobs=n_jobs
-    )
-    _, means = cell_moments(problem.points, problem.weights, partition.labels, n_bins)
+    if solver != "adam" or family == "affine_max":
+        labels = search_partition(
+            first, n_bins, random_state, n_init=8, n_swaps=20, n_jobs=n_jobs
+        ).labels
+        _, means = cell_moments(problem.points, problem.weights, labels, n_bins)
+        own_rule = partition_rule(first, labels, n_bins)
+        del labels
     plan = (relaxation, solver, options)
 
     def one_start(number):
@@ -177,10 +180,7 @@ def search_soft(
         )
     if family == "affine_max":
         chosen = best_snapshot(fit)
-        rules = [
-            (chosen.slopes, chosen.offsets),
-            partition_rule(first, partition.labels, n_bins),
-        ]
+        rules = [(chosen.slopes, chosen.offsets), own_rule]
         fit = winner(
             run(
                 delayed(_anneal)(problem, rule, problem, report, family, *plan)
