@@ -1,7 +1,7 @@
 """
-=================================================
-A fitted retention is too good, by about K over n
-=================================================
+=============================================
+A fitted retention is too good, as one over n
+=============================================
 
 The retention on the training rows overstates what the same rule keeps on fresh rows.
 The difference falls in inverse proportion to the number of rows.
@@ -42,7 +42,7 @@ for i, n in enumerate(sizes):
     axis.plot(np.full(12, n), differences[i], ".", color="#999999", markersize=4)
 axis.errorbar(sizes, means, 2 * errors, fmt="o", color="#0072B2", capsize=3)
 axis.plot(sizes, means[0] * sizes[0] / sizes, "--", color="#D55E00")
-axis.annotate("proportional to 1 / n", (450, means[0] * 0.26), color="#D55E00")
+axis.annotate("proportional to 1 / n", (110, means[0] * 0.15), color="#D55E00")
 axis.set(xscale="log", yscale="log", xlabel="rows of the training table")
 axis.set(ylabel="training minus fresh retention", ylim=(1e-5, 0.2))
 axis.set_title("Optimism of four cells, two parameters")
