@@ -1,6 +1,7 @@
 """Import time of skquant over that of scikit-learn's KMeans, in fresh processes.
 
-Run: env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE python tests/benchmarks/bench_import.py
+Run: env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE python
+tests/benchmarks/bench_import.py
 """
 
 import subprocess

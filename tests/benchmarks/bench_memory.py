@@ -1,6 +1,7 @@
 """Peak memory that a fit adds, over the size of its table, in fresh processes.
 
-Run: env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE python tests/benchmarks/bench_memory.py
+Run: env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE python
+tests/benchmarks/bench_memory.py
 """
 
 import subprocess
