@@ -1294,3 +1294,14 @@ def test_verbose_prints_one_line_a_start(kind, capsys):
     assert capsys.readouterr().out == ""
     make(kind, 3, n_init=2, verbose=1).fit(T7)
     assert capsys.readouterr().out.count("start ") == 2
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_singular_information_is_not_mistaken_for_gains_of_rounding(seed):
+    # fewer cells than columns: every gain of D is rounding, and the fit must end
+    scores = 3 * np.random.RandomState(seed).uniform(size=(20, 3))
+    with pytest.warns(DegenerateInformationWarning, match="n_bins"):
+        quantizer = DExchangeQuantizer(2, n_init=2, n_swaps=1, random_state=0).fit(
+            scores
+        )
+    assert quantizer.retention_ == quantizer.score(scores) == 0.0

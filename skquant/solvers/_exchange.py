@@ -21,6 +21,9 @@ _FORMS = {"linear": 0, "log_det": 1, "inverse_trace": 2}
 _ACTIVE_SHARE = 0.15
 _ACTIVE_PASSES = 40
 
+# After so many full passes the value itself must have risen.
+_ROUNDS_TO_RISE = 200
+
 
 @dataclass(frozen=True)
 class Partition:
@@ -279,7 +282,7 @@ def exchange(
     slack = np.empty(len(everything))
     n_active = int(_ACTIVE_SHARE * len(everything))
     n_iter, n_moves, converged = 0, 0, False
-    value = cells.value() if target > -np.inf else None
+    value = cells.value()
     while True:
         moves = visit(cells, everything, slack)
         n_iter += 1
@@ -297,9 +300,12 @@ def exchange(
             active_slack = np.empty(len(active))
             n_moves += max(0, visit(cells, active, active_slack, _ACTIVE_PASSES))
         cells.rebuild()
-        if target > -np.inf:
+        if target > -np.inf or n_iter % _ROUNDS_TO_RISE == 0:
             before, value = value, cells.value()
             if value + 2.0 * (value - before) < target:
+                break
+            if n_iter % _ROUNDS_TO_RISE == 0 and not value > before:
+                # gains of rounding only
                 break
     cells.rebuild()
     return Partition(

@@ -110,6 +110,9 @@ cdef enum:
 # the difference W_a - w has no digits left.
 cdef double DOMINANT = 1e-6
 
+# A thousand times the rounding of 1, as in the criteria.
+cdef double SINGULAR = 2.220446049250313e-13
+
 # Share of the terms of a first-order gain that rounding may hide.
 cdef double ROUNDING = 1e-14
 
@@ -163,17 +166,17 @@ cdef inline double quadratic(
 cdef int invert(double* a, double* out, Py_ssize_t m, Py_ssize_t stride) noexcept nogil:
     """Invert a symmetric positive definite (m, m) matrix; 1 if it is singular.
 
-    IN/OUT a (m, m) with row length m, overwritten by its Cholesky factor;
+    Whitened information: eigenvalues are at most 1, and below SINGULAR times m they
+    count as 0. IN/OUT a (m, m) with row length m, overwritten by its Cholesky factor;
     OUT out (m, m) with row length stride.
     """
     cdef Py_ssize_t i, j, l
     cdef double total, scale
     for j in range(m):
-        scale = a[j * m + j]
-        total = scale
+        total = a[j * m + j]
         for l in range(j):
             total -= a[j * m + l] * a[j * m + l]
-        if not total > 1e-15 * scale:
+        if not total > SINGULAR * m:
             return 1
         total = sqrt(total)
         a[j * m + j] = total
