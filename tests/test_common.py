@@ -45,9 +45,11 @@ pytestmark = [
     ),
 ]
 
-# the soft fit at its defaults once; the checks do not depend on its length
+# every estimator at its defaults once; the checks do not depend on the search's length
 ESTIMATORS = [
-    SoftVoronoiQuantizer(random_state=0),
+    KMeansQuantizer(),
+    DExchangeQuantizer(),
+    SoftVoronoiQuantizer(),
     SoftVoronoiQuantizer(
         family="affine_max", relaxation="sparsemax", n_init=1, random_state=0
     ),
@@ -60,8 +62,8 @@ ESTIMATORS = [
 ] + [
     kind(n_bins, criterion=criterion, random_state=0, **options)
     for kind, options in (
-        (KMeansQuantizer, {}),
-        (DExchangeQuantizer, {}),
+        (KMeansQuantizer, {"n_init": 2}),
+        (DExchangeQuantizer, {"n_init": 2, "n_swaps": 2}),
         (SoftVoronoiQuantizer, {"n_init": 1}),
     )
     for n_bins in (2, 3, 8)

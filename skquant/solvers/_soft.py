@@ -301,7 +301,7 @@ def anneal_lbfgs(
             jac=True,
             method="L-BFGS-B",
             callback=count,
-            options={"maxiter": max_iter, "ftol": 1e-7, "gtol": 1e-7},
+            options={"maxiter": max_iter, "ftol": 1e-6, "gtol": 1e-6},
         )
         parameters = solved.x.reshape(shape)
         keep(parameters, temperature, evaluate(parameters.ravel()))

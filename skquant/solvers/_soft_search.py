@@ -13,6 +13,7 @@ from skquant.solvers._soft import (
     SoftObjective,
     anneal_adam,
     anneal_lbfgs,
+    hard_information,
     nearest_center_distance,
 )
 
@@ -170,14 +171,12 @@ def search_soft(
 
     fit = winner(run(delayed(one_start)(number) for number in range(n_init)))
     if small is not problem:
+        # the whole table tells whether annealing the subsample gained
         chosen = best_snapshot(fit)
         rules = [(chosen.slopes, chosen.offsets), center_rule(means)]
-        fit = winner(
-            run(
-                delayed(_anneal)(problem, rule, problem, report, "voronoi", *plan)
-                for rule in rules
-            )
-        )
+        values = [problem.value(hard_information(problem, *rule)) for rule in rules]
+        rule = rules[int(np.argmax(values))]
+        fit = _anneal(problem, rule, problem, report, "voronoi", *plan)
     if family == "affine_max":
         chosen = best_snapshot(fit)
         rules = [(chosen.slopes, chosen.offsets), own_rule]

@@ -33,7 +33,7 @@ for call in range(2):
         fit = sq.fit_quantizer(
             sq.ScoreSample(scores), n_bins=n_bins, criterion=sq.DOptimality(),
             config=sq.SoftVoronoiConfig(
-                seed=0, initializer_restarts=4, max_steps=300, record_every=25
+                seed=0, initializer_restarts=4, max_iter=300, record_every=25
             ),
         )
     retention = float(fit.train_report.geometric_mean_retention)
