@@ -17,7 +17,7 @@ from reference import (
     slow_information,
 )
 from scipy.stats import chi2
-from skquant.solvers._soft_kernel import softmax_gradient, softmax_moments
+from skquant.solvers._soft_kernel import scratch_size, softmax_pass
 
 from skquant import (
     AOptimality,
@@ -99,22 +99,30 @@ def slow_shares(points, slopes, offsets, temperature):
 SIZES = [(1, 1, 1), (7, 1, 3), (50, 2, 4), (50, 3, 1), (200, 8, 64)]
 
 
+def kernel_sums(points, weights, slopes, offsets, temperature, ascent, level):
+    n_bins, r = slopes.shape
+    sums = np.full((n_bins, 1 + r), 3.0)
+    scratch = np.full(scratch_size(r, n_bins), np.nan)
+    arrays = points, weights, slopes, offsets
+    before = [array.tobytes() for array in arrays]
+    for array in arrays:
+        array.setflags(write=False)
+    softmax_pass(*arrays, temperature, ascent, level, sums, scratch)
+    assert [array.tobytes() for array in arrays] == before
+    return sums
+
+
+def with_ones(points):
+    return np.column_stack([np.ones(len(points)), points])
+
+
 @pytest.mark.parametrize("n, r, n_bins", SIZES)
 @pytest.mark.parametrize("temperature", [0.05, 1.0, 30.0])
 def test_compiled_moments_agree_with_loops(n, r, n_bins, temperature):
     points, weights, slopes, offsets = kernel_table(n, r, n_bins)
     shares = slow_shares(points, slopes, offsets, temperature) * weights[:, None]
-    # added to what is there
-    cell_weights, moments = np.full(n_bins, 2.0), np.full((r, n_bins), -3.0)
-    columns = np.ascontiguousarray(slopes.T)
-    arrays = points, weights, columns, offsets
-    before = [array.tobytes() for array in arrays]
-    for array in arrays:
-        array.setflags(write=False)
-    softmax_moments(*arrays, temperature, cell_weights, moments, np.empty(n_bins))
-    np.testing.assert_allclose(cell_weights - 2.0, shares.sum(axis=0), atol=1e-12)
-    np.testing.assert_allclose(moments + 3.0, points.T @ shares, atol=1e-12)
-    assert [array.tobytes() for array in arrays] == before
+    sums = kernel_sums(points, weights, slopes, offsets, temperature, None, None)
+    np.testing.assert_allclose(sums, shares.T @ with_ones(points), atol=1e-12)
 
 
 @pytest.mark.parametrize("n, r, n_bins", SIZES)
@@ -122,45 +130,33 @@ def test_compiled_moments_agree_with_loops(n, r, n_bins, temperature):
 def test_compiled_gradient_agrees_with_loops(n, r, n_bins, temperature):
     points, weights, slopes, offsets = kernel_table(n, r, n_bins)
     rng = np.random.default_rng(1)
-    ascent, level = rng.normal(size=(r, n_bins)), rng.normal(size=n_bins)
+    ascent, level = rng.normal(size=(n_bins, r)), rng.normal(size=n_bins)
     shares = slow_shares(points, slopes, offsets, temperature)
     expected = np.zeros((n, n_bins))
     for i, (point, share) in enumerate(zip(points, shares, strict=True)):
         jacobian = np.diag(share) - np.outer(share, share)
-        expected[i] = weights[i] * jacobian @ (point @ ascent + level)
-    slope_gradient, offset_gradient = np.full((r, n_bins), 2.0), np.full(n_bins, -3.0)
-    softmax_gradient(
-        points,
-        weights,
-        np.ascontiguousarray(slopes.T),
-        offsets,
-        temperature,
-        ascent,
-        level,
-        slope_gradient,
-        offset_gradient,
-        np.empty((2, n_bins)),
-    )
-    np.testing.assert_allclose(slope_gradient - 2.0, points.T @ expected, atol=1e-12)
-    np.testing.assert_allclose(offset_gradient + 3.0, expected.sum(axis=0), atol=1e-12)
+        expected[i] = weights[i] * jacobian @ (ascent @ point + level)
+    sums = kernel_sums(points, weights, slopes, offsets, temperature, ascent, level)
+    np.testing.assert_allclose(sums, expected.T @ with_ones(points), atol=1e-12)
+
+
+@pytest.mark.parametrize("logit", [0.0, -1e-300, -0.3, -20.0, -300.0, -707.9])
+def test_compiled_exponential(logit):
+    # two cells, one point at 0: the share of the second is 1 / (1 + exp(-logit))
+    table = np.zeros((1, 1)), np.ones(1), np.zeros((2, 1)), np.array([0.0, logit])
+    share = kernel_sums(*table, 1.0, None, None)[1, 0]
+    np.testing.assert_allclose(share, np.exp(logit - np.log1p(np.exp(logit))), 1e-13)
 
 
 @pytest.mark.parametrize("temperature", [1e-8, 1e-100, 1e-200, 1e-320])
 def test_compiled_passes_at_a_vanishing_temperature(temperature):
     points, weights, slopes, offsets = kernel_table(60, 2, 4)
     hard = np.eye(4)[np.argmax(points @ slopes.T + offsets, axis=1)] * weights[:, None]
-    cell_weights, moments = np.zeros(4), np.zeros((2, 4))
-    columns = np.ascontiguousarray(slopes.T)
-    arrays = points, weights, columns, offsets, temperature
-    softmax_moments(*arrays, cell_weights, moments, np.empty(4))
-    np.testing.assert_allclose(cell_weights, hard.sum(axis=0), rtol=1e-13)
-    np.testing.assert_allclose(moments, points.T @ hard, rtol=1e-12)
-    gradients = np.zeros((2, 4)), np.zeros(4)
-    softmax_gradient(
-        *arrays, np.ones((2, 4)), np.arange(4.0), *gradients, np.empty((2, 4))
-    )
-    for gradient in gradients:
-        np.testing.assert_array_equal(gradient, 0.0)
+    arrays = points, weights, slopes, offsets, temperature
+    sums = kernel_sums(*arrays, None, None)
+    np.testing.assert_allclose(sums, hard.T @ with_ones(points), rtol=1e-12)
+    gradients = kernel_sums(*arrays, np.ones((4, 2)), np.arange(4.0))
+    np.testing.assert_array_equal(gradients, 0.0)
 
 
 # --- value and gradient --------------------------------------------------------------

@@ -107,7 +107,7 @@ class _CompiledPass:
             (cells.labels, cells.weights, cells.means, cells.counts),
         )
 
-    def __call__(self, cells, rows, slack, most_passes=1):
+    def __call__(self, cells, rows, slack, most_passes=1, from_labels=False):
         table, state = self._state(cells)
         return exchange_pass(
             *table,
@@ -117,6 +117,7 @@ class _CompiledPass:
             self._gain_tol,
             self._min_bin_weight,
             most_passes,
+            from_labels,
             slack,
             self._scratch,
         )
@@ -182,22 +183,25 @@ class _GenericPass:
         change -= problem.information(cells.weights[pair], cells.means[pair])
         return weights, means, information + change
 
-    def __call__(self, cells, rows, slack, most_passes=1):
-        total = 0
+    def __call__(self, cells, rows, slack, most_passes=1, from_labels=False):
+        if from_labels:
+            cells.rebuild()
+        total, total_gain = 0, 0.0
         for _ in range(most_passes):
-            moves = self._pass(cells, rows, slack)
+            moves, gain = self._pass(cells, rows, slack)
             if moves <= 0:
-                return total if total else moves
+                return (total, total_gain) if total else (moves, 0.0)
             total += moves
-        return total
+            total_gain += gain
+        return total, total_gain
 
     def _pass(self, cells, rows, slack):
         problem = cells.problem
         information, metric = self._metric(cells)
         if metric is None:
-            return -1
+            return -1, 0.0
         moves = 0
-        value = problem.value(information)
+        before = value = problem.value(information)
         screened = []
         for start in range(0, len(rows), 8192):
             block = rows[start : start + 8192]
@@ -226,7 +230,7 @@ class _GenericPass:
             value = problem.value(information)
             metric = problem.gradient(information)
             moves += 1
-        return moves
+        return moves, value - before
 
     def best_move(self, cells):
         problem = cells.problem
@@ -282,9 +286,9 @@ def exchange(
     slack = np.empty(len(everything))
     n_active = int(_ACTIVE_SHARE * len(everything))
     n_iter, n_moves, converged = 0, 0, False
-    value = cells.value()
+    value = checkpoint = cells.value()
     while True:
-        moves = visit(cells, everything, slack)
+        moves, gain = visit(cells, everything, slack, from_labels=n_iter > 0)
         n_iter += 1
         if moves <= 0:
             converged = moves == 0
@@ -295,16 +299,19 @@ def exchange(
         if n_active > n_bins:
             # the quantile of a part of the rows does
             part = slack[:: 1 + len(slack) // 20_000]
-            limit = np.quantile(part, _ACTIVE_SHARE, method="lower")
-            active = everything[slack <= limit]
+            rank = int(_ACTIVE_SHARE * (len(part) - 1))
+            active = everything[slack <= np.partition(part, rank)[rank]]
             active_slack = np.empty(len(active))
-            n_moves += max(0, visit(cells, active, active_slack, _ACTIVE_PASSES))
-        cells.rebuild()
-        if target > -np.inf or n_iter % _ROUNDS_TO_RISE == 0:
-            before, value = value, cells.value()
-            if value + 2.0 * (value - before) < target:
-                break
-            if n_iter % _ROUNDS_TO_RISE == 0 and not value > before:
+            moves, more = visit(cells, active, active_slack, _ACTIVE_PASSES)
+            n_moves += max(0, moves)
+            gain += more
+        value += gain
+        if value + 2.0 * gain < target:
+            break
+        if n_iter % _ROUNDS_TO_RISE == 0:
+            cells.rebuild()
+            before, checkpoint = checkpoint, cells.value()
+            if not checkpoint > before:
                 # gains of rounding only
                 break
     cells.rebuild()

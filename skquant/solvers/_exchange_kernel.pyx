@@ -501,8 +501,11 @@ def scratch_size(Py_ssize_t r, Py_ssize_t k, Py_ssize_t n_terms):
     return (4 + n_terms) * r * r + (r + 3) * k + 4 * r + (r + 5) * LANES
 
 
-cdef bint relocate(State* s, Py_ssize_t row, double gain_tol) noexcept nogil:
-    """Move a row to its best cell if that gains more than gain_tol by its weight."""
+cdef double relocate(State* s, Py_ssize_t row, double gain_tol) noexcept nogil:
+    """Move a row to its best cell if that gains more than gain_tol by its weight.
+
+    Returns the gain, 0 if the row stays.
+    """
     cdef Py_ssize_t r = s.r, b, best = -1, i
     cdef int a = s.labels[row]
     cdef const double* x = s.points + row * r
@@ -522,7 +525,7 @@ cdef bint relocate(State* s, Py_ssize_t row, double gain_tol) noexcept nogil:
             best_gain = gain
             best = b
     if best < 0:
-        return False
+        return 0.0
     old_a, old_b = s.cell_weights[a], s.cell_weights[best]
     for i in range(r):
         s.kept[i] = s.cell_means[a * r + i]
@@ -540,11 +543,32 @@ cdef bint relocate(State* s, Py_ssize_t row, double gain_tol) noexcept nogil:
             s.cell_means[a * r + i] = s.kept[i]
             s.cell_means[best * r + i] = s.kept[r + i]
         refresh(s)
-        return False
+        return 0.0
     s.labels[row] = <int> best
     s.cell_counts[a] -= 1
     s.cell_counts[best] += 1
-    return True
+    return best_gain
+
+
+cdef void rebuild(State* s) noexcept nogil:
+    """Recompute weights, means and counts of the cells from their rows."""
+    cdef Py_ssize_t r = s.r, b, i, row
+    cdef int a
+    for b in range(s.k):
+        s.cell_weights[b] = 0.0
+        s.cell_counts[b] = 0
+    for i in range(s.k * r):
+        s.cell_means[i] = 0.0
+    for row in range(s.n):
+        a = s.labels[row]
+        s.cell_counts[a] += 1
+        s.cell_weights[a] += s.weights[row]
+        for i in range(r):
+            s.cell_means[a * r + i] += s.weights[row] * s.points[row * r + i]
+    for b in range(s.k):
+        if s.cell_counts[b] > 0:
+            for i in range(r):
+                s.cell_means[b * r + i] /= s.cell_weights[b]
 
 
 def exchange_pass(
@@ -563,16 +587,19 @@ def exchange_pass(
     double gain_tol,                # IN gain per unit of the row's weight
     double min_weight,              # IN weight that a cell must keep
     int most_passes,                # IN passes over the rows, fewer once none moves
+    bint from_labels,               # IN whether to recompute the cells first
     double[::1] slack,              # OUT (len(rows),) first-order distance to a move
     double[::1] scratch,            # scratch
 ):
     """Move every visited row to its best cell, at once, if that gains; repeat.
 
-    Returns the number of moves, or -1 if the information is singular.
+    Returns the number of moves, or -1 if the information is singular, and the sum of
+    their gains.
     """
     cdef State s
     cdef Py_ssize_t position, start, stop, n_rows = rows.shape[0]
     cdef Py_ssize_t moves = 0, before
+    cdef double gain, total = 0.0
     cdef int sweep
     cdef double nearest[LANES]
     with nogil:
@@ -580,6 +607,8 @@ def exchange_pass(
             &s, points, weights, origin, labels, cell_weights, cell_means,
             cell_counts, form, coefficients, bases, ranks, scratch,
         )
+        if from_labels:
+            rebuild(&s)
         if refresh(&s):
             moves = -1
         else:
@@ -593,8 +622,10 @@ def exchange_pass(
                         slack[position] = nearest[position - start]
                         if nearest[position - start] >= 0.0:
                             continue
-                        if relocate(&s, rows[position], gain_tol):
+                        gain = relocate(&s, rows[position], gain_tol)
+                        if gain > 0.0:
                             moves += 1
+                            total += gain
                             slack[position] = -INFINITY
                             # the rest of the lanes saw another state
                             stop = position + 1
@@ -602,7 +633,7 @@ def exchange_pass(
                     start = stop
                 if moves == before:
                     break
-    return moves
+    return moves, total
 
 
 def best_move(

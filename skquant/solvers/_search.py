@@ -20,6 +20,10 @@ _SUBSAMPLE_ATOMS_A_CELL = 500
 _SUBSAMPLE_WORK = 5_000_000
 _LEAST_ATOMS_A_CELL = 100
 
+# K-means starts see this part of the atoms, but not fewer than so many a cell.
+_KMEANS_SHARE = 4
+_KMEANS_ATOMS_A_CELL = 100
+
 # How many of the last improvements by swaps are compared on the whole table.
 _MOST_CARRIED = 4
 
@@ -65,7 +69,11 @@ def _one_start(problem, n_bins, seed, init, kmeans_options, steps, options):
     if init == "random":
         labels = random_start(problem, n_bins, random_state)
     else:
-        labels, _, _ = kmeans_start(problem, n_bins, random_state, **kmeans_options)
+        size = len(problem.points) // _KMEANS_SHARE
+        part = problem.head(max(size, _KMEANS_ATOMS_A_CELL * n_bins))
+        labels, centers, _ = kmeans_start(part, n_bins, random_state, **kmeans_options)
+        if part is not problem:
+            labels = nearest_cell(problem.points, centers, np.eye(centers.shape[1]))
     return _follow(problem, labels, n_bins, steps, options)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from skquant.relaxation._responsibilities import Softmax, relax_logits
-from skquant.solvers._soft_kernel import softmax_gradient, softmax_moments
+from skquant.solvers._soft_kernel import scratch_size, softmax_pass
 
 _BLOCK_ROWS = 4096
 _ADAM_DECAY = (0.9, 0.999)
@@ -107,29 +107,36 @@ class SoftObjective:
         logits += offsets
         return relax_logits(logits, self.relaxation, temperature, temperature)
 
+    def _softmax_sums(self, slopes, offsets, temperature, ascent=None, level=None):
+        n_bins, rank = slopes.shape
+        sums = np.empty((n_bins, 1 + rank))
+        softmax_pass(
+            self.problem.points,
+            self.problem.weights,
+            np.ascontiguousarray(slopes),
+            offsets,
+            temperature,
+            ascent,
+            level,
+            sums,
+            np.empty(scratch_size(rank, n_bins)),
+        )
+        return sums
+
     def information(self, parameters, temperature):
         """Return cell means (about the origin) and information of the rule."""
         slopes, offsets = self.family.logits(parameters, self.unit)
-        cell_weights = np.zeros(len(slopes))
-        moments = np.zeros((slopes.shape[1], len(slopes)))
         if self._compiled(temperature):
-            softmax_moments(
-                self.problem.points,
-                self.problem.weights,
-                np.ascontiguousarray(slopes.T),
-                offsets,
-                temperature,
-                cell_weights,
-                moments,
-                np.empty(len(slopes)),
-            )
+            sums = self._softmax_sums(slopes, offsets, temperature)
         else:
+            sums = np.zeros((len(slopes), 1 + slopes.shape[1]))
             for points, weights in self._blocks():
                 shares = self._responsibilities(points, slopes, offsets, temperature)
                 shares *= weights[:, None]
-                cell_weights += shares.sum(axis=0)
-                moments += points.T @ shares
-        means = moments.T / np.where(cell_weights > 0, cell_weights, 1.0)[:, None]
+                sums[:, 0] += shares.sum(axis=0)
+                sums[:, 1:] += shares.T @ points
+        cell_weights, moments = sums[:, 0], sums[:, 1:]
+        means = moments / np.where(cell_weights > 0, cell_weights, 1.0)[:, None]
         return means, self.problem.information(cell_weights, means)
 
     def value_and_gradient(self, parameters, temperature, criterion):
@@ -148,31 +155,21 @@ class SoftObjective:
         projected = means @ problem.gradient(information)
         level = np.sum(projected * means, axis=1)
         slopes, offsets = self.family.logits(parameters, self.unit)
-        slope_gradient = np.zeros((slopes.shape[1], len(slopes)))
-        offset_gradient = np.zeros(len(slopes))
         if self._compiled(temperature):
-            softmax_gradient(
-                self.problem.points,
-                self.problem.weights,
-                np.ascontiguousarray(slopes.T),
-                offsets,
-                temperature,
-                np.ascontiguousarray(2.0 * projected.T),
-                -level,
-                slope_gradient,
-                offset_gradient,
-                np.empty((2, len(slopes))),
+            sums = self._softmax_sums(
+                slopes, offsets, temperature, 2.0 * projected, -level
             )
         else:
+            sums = np.zeros((len(slopes), 1 + slopes.shape[1]))
             for points, weights in self._blocks():
                 ascent = 2.0 * points @ projected.T - level
                 ascent *= weights[:, None]
                 shares = self._responsibilities(points, slopes, offsets, temperature)
                 ascent = self.relaxation.vjp(shares, ascent)
-                slope_gradient += points.T @ ascent
-                offset_gradient += ascent.sum(axis=0)
+                sums[:, 0] += ascent.sum(axis=0)
+                sums[:, 1:] += ascent.T @ points
         gradient = self.family.pull_back(
-            parameters, self.unit, slope_gradient.T, offset_gradient
+            parameters, self.unit, sums[:, 1:], sums[:, 0]
         )
         # at a vanishing temperature the gradient is zero almost everywhere
         with np.errstate(over="ignore"):

@@ -2,105 +2,213 @@
 # cython: initializedcheck=False
 """Passes over the points of a softmax rule that form no (n, K) array.
 
-Slopes, moments and gradients are stored (r, k), cells contiguous.
+Eight points go side by side, one a lane: the loops over lanes are what compilers
+vectorize, and sums are kept by lane to the end.
 """
 
-from libc.math cimport exp
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+
+    #if defined(_MSC_VER)
+    #define SKQUANT_RESTRICT __restrict
+    #else
+    #define SKQUANT_RESTRICT __restrict__
+    #endif
+    #define SKQUANT_LANES 8
+
+    /* exp of numbers that are not positive, 0 below -708; within two units in the
+       last place. 2^m exp(t) with m an integer and |t| <= log(2) / 2. */
+    static inline void skquant_exp_lanes(double* SKQUANT_RESTRICT v)
+    {
+        for (int l = 0; l < SKQUANT_LANES; l++) {
+            /* the sum's low bits are m */
+            const double magic = 6755399441055744.0;
+            const double x = v[l] > -708.0 ? v[l] : -708.0;
+            const double shifted = x * 1.4426950408889634 + magic;
+            const double m = shifted - magic;
+            const double t = (x - m * 0.693147180369123816490)
+                - m * 1.90821492927058770002e-10;
+            double p = 1.0 / 479001600.0;
+            p = p * t + 1.0 / 39916800.0;
+            p = p * t + 1.0 / 3628800.0;
+            p = p * t + 1.0 / 362880.0;
+            p = p * t + 1.0 / 40320.0;
+            p = p * t + 1.0 / 5040.0;
+            p = p * t + 1.0 / 720.0;
+            p = p * t + 1.0 / 120.0;
+            p = p * t + 1.0 / 24.0;
+            p = p * t + 1.0 / 6.0;
+            p = p * t + 0.5;
+            p = p * t + 1.0;
+            p = p * t + 1.0;
+            uint64_t bits;
+            double power;
+            memcpy(&bits, &shifted, 8);
+            bits = (bits + 1023u) << 52;
+            memcpy(&power, &bits, 8);
+            v[l] = v[l] > -708.0 ? p * power : 0.0;
+        }
+    }
+
+    /* out (k, lanes) = offsets (k,) + slopes (k, r) x (r, lanes) */
+    static void skquant_affine_lanes(
+        const double* SKQUANT_RESTRICT x, const double* SKQUANT_RESTRICT slopes,
+        const double* SKQUANT_RESTRICT offsets, Py_ssize_t r, Py_ssize_t k,
+        double* SKQUANT_RESTRICT out)
+    {
+        for (Py_ssize_t b = 0; b < k; b++) {
+            double sum[SKQUANT_LANES];
+            for (int l = 0; l < SKQUANT_LANES; l++) sum[l] = offsets[b];
+            for (Py_ssize_t j = 0; j < r; j++) {
+                const double slope = slopes[b * r + j];
+                for (int l = 0; l < SKQUANT_LANES; l++)
+                    sum[l] += slope * x[j * SKQUANT_LANES + l];
+            }
+            for (int l = 0; l < SKQUANT_LANES; l++) out[b * SKQUANT_LANES + l] = sum[l];
+        }
+    }
+
+    /* Softmax over k of logits (k, lanes), in place; logits over the temperature
+       twice: its square may underflow. */
+    static void skquant_softmax_lanes(
+        double* SKQUANT_RESTRICT logits, double temperature, Py_ssize_t k)
+    {
+        const double inverse = temperature > 1e-300 ? 1.0 / temperature : 1e300;
+        double top[SKQUANT_LANES], total[SKQUANT_LANES];
+        for (int l = 0; l < SKQUANT_LANES; l++) { top[l] = logits[l]; total[l] = 0.0; }
+        for (Py_ssize_t b = 1; b < k; b++)
+            for (int l = 0; l < SKQUANT_LANES; l++) {
+                const double other = logits[b * SKQUANT_LANES + l];
+                top[l] = other > top[l] ? other : top[l];
+            }
+        for (Py_ssize_t b = 0; b < k; b++) {
+            double v[SKQUANT_LANES];
+            for (int l = 0; l < SKQUANT_LANES; l++)
+                v[l] = (logits[b * SKQUANT_LANES + l] - top[l]) * inverse * inverse;
+            skquant_exp_lanes(v);
+            for (int l = 0; l < SKQUANT_LANES; l++) {
+                logits[b * SKQUANT_LANES + l] = v[l];
+                total[l] += v[l];
+            }
+        }
+        for (int l = 0; l < SKQUANT_LANES; l++) total[l] = 1.0 / total[l];
+        for (Py_ssize_t b = 0; b < k; b++)
+            for (int l = 0; l < SKQUANT_LANES; l++)
+                logits[b * SKQUANT_LANES + l] *= total[l];
+    }
+
+    /* shares (k, lanes) times weight (lanes,), in place, and
+       sums (k, 1 + r, lanes) += shares, shares times x */
+    static void skquant_add_lanes(
+        double* SKQUANT_RESTRICT shares, const double* SKQUANT_RESTRICT weight,
+        const double* SKQUANT_RESTRICT x, Py_ssize_t r, Py_ssize_t k,
+        double* SKQUANT_RESTRICT sums)
+    {
+        for (Py_ssize_t b = 0; b < k; b++) {
+            double* SKQUANT_RESTRICT sum = sums + b * (r + 1) * SKQUANT_LANES;
+            double share[SKQUANT_LANES];
+            for (int l = 0; l < SKQUANT_LANES; l++) {
+                share[l] = shares[b * SKQUANT_LANES + l] * weight[l];
+                sum[l] += share[l];
+            }
+            for (Py_ssize_t j = 0; j < r; j++)
+                for (int l = 0; l < SKQUANT_LANES; l++)
+                    sum[(j + 1) * SKQUANT_LANES + l] +=
+                        share[l] * x[j * SKQUANT_LANES + l];
+        }
+    }
+
+    /* push (k, lanes) = shares times (push less its mean under the shares) */
+    static void skquant_pull_back_lanes(
+        const double* SKQUANT_RESTRICT shares, Py_ssize_t k,
+        double* SKQUANT_RESTRICT push)
+    {
+        double mean[SKQUANT_LANES];
+        for (int l = 0; l < SKQUANT_LANES; l++) mean[l] = 0.0;
+        for (Py_ssize_t i = 0; i < k * SKQUANT_LANES; i += SKQUANT_LANES)
+            for (int l = 0; l < SKQUANT_LANES; l++)
+                mean[l] += shares[i + l] * push[i + l];
+        for (Py_ssize_t i = 0; i < k * SKQUANT_LANES; i += SKQUANT_LANES)
+            for (int l = 0; l < SKQUANT_LANES; l++)
+                push[i + l] = shares[i + l] * (push[i + l] - mean[l]);
+    }
+    """
+    void affine_lanes "skquant_affine_lanes"(
+        const double* x, const double* slopes, const double* offsets, Py_ssize_t r,
+        Py_ssize_t k, double* out
+    ) noexcept nogil
+    void softmax_lanes "skquant_softmax_lanes"(
+        double* logits, double temperature, Py_ssize_t k
+    ) noexcept nogil
+    void add_lanes "skquant_add_lanes"(
+        double* shares, const double* weight, const double* x, Py_ssize_t r,
+        Py_ssize_t k, double* sums
+    ) noexcept nogil
+    void pull_back_lanes "skquant_pull_back_lanes"(
+        const double* shares, Py_ssize_t k, double* push
+    ) noexcept nogil
+
+cdef enum:
+    LANES = 8
 
 
-cdef void softmax_row(
-    const double* x,             # IN (r,)
-    const double* slopes,        # IN (r, k)
-    const double* offsets,       # IN (k,)
-    double temperature,          # IN tau; logits are divided by it twice
-    double* shares,              # OUT (k,)
-    Py_ssize_t r,
-    Py_ssize_t k,
-) noexcept nogil:
-    cdef Py_ssize_t j, b
-    cdef double largest, total = 0.0, value
-    for b in range(k):
-        shares[b] = offsets[b]
-    for j in range(r):
-        value = x[j]
-        for b in range(k):
-            shares[b] += value * slopes[j * k + b]
-    largest = shares[0]
-    for b in range(1, k):
-        largest = shares[b] if shares[b] > largest else largest
-    for b in range(k):
-        value = (shares[b] - largest) / temperature / temperature
-        # exp underflows to zero here anyway
-        value = exp(value) if value > -745.2 else 0.0
-        shares[b] = value
-        total += value
-    total = 1.0 / total
-    for b in range(k):
-        shares[b] *= total
+def scratch_size(Py_ssize_t r, Py_ssize_t k):
+    """Number of doubles that the passes need as scratch."""
+    return (1 + r + 2 * k + k * (r + 1)) * LANES
 
 
-def softmax_moments(
-    const double[:, ::1] points,    # IN (n, r)
-    const double[::1] weights,      # IN (n,)
-    const double[:, ::1] slopes,    # IN (r, k)
-    const double[::1] offsets,      # IN (k,)
-    double temperature,             # IN
-    double[::1] cell_weights,       # INOUT (k,), added to
-    double[:, ::1] moments,         # INOUT (r, k), added to
-    double[::1] shares,             # scratch (k,)
-):
-    """Add up weights and moments of the cells."""
-    cdef Py_ssize_t i, j, b, r = points.shape[1], k = offsets.shape[0]
-    cdef double value
-    with nogil:
-        for i in range(points.shape[0]):
-            softmax_row(
-                &points[i, 0], &slopes[0, 0], &offsets[0], temperature, &shares[0], r, k
-            )
-            for b in range(k):
-                shares[b] *= weights[i]
-                cell_weights[b] += shares[b]
-            for j in range(r):
-                value = points[i, j]
-                for b in range(k):
-                    moments[j, b] += value * shares[b]
-
-
-def softmax_gradient(
+def softmax_pass(
     const double[:, ::1] points,      # IN (n, r)
     const double[::1] weights,        # IN (n,)
-    const double[:, ::1] slopes,      # IN (r, k)
+    const double[:, ::1] slopes,      # IN (k, r)
     const double[::1] offsets,        # IN (k,)
-    double temperature,               # IN
-    const double[:, ::1] ascent,      # IN (r, k), slopes of dF/dr over the weight
-    const double[::1] level,          # IN (k,), its offsets
-    double[:, ::1] slope_gradient,    # INOUT (r, k), added to; times tau^2
-    double[::1] offset_gradient,      # INOUT (k,), added to; times tau^2
-    double[:, ::1] scratch,           # scratch (2, k)
+    double temperature,               # IN tau; logits are divided by it twice
+    const double[:, ::1] ascent,      # IN (k, r), slopes of dF/dr over the weight,
+                                      # or None
+    const double[::1] level,          # IN (k,), offsets of dF/dr, or None
+    double[:, ::1] sums,              # OUT (k, 1 + r)
+    double[::1] scratch,              # scratch
 ):
-    """Add up the gradient in slopes and offsets through the Jacobian of softmax."""
-    cdef Py_ssize_t i, j, b, r = points.shape[1], k = offsets.shape[0]
-    cdef double value, mean
-    cdef double* shares = &scratch[0, 0]
-    cdef double* push = &scratch[1, 0]
+    """Sum shares of weight and moments over the points, or gradients if asked.
+
+    Without ``ascent`` the sums are ``w r_b`` and ``w r_b z``; with it they are
+    ``w p_b`` and ``w p_b z``, with p the product of the ascent in the responsibilities
+    and the Jacobian of softmax, but for a factor of tau^2.
+    """
+    cdef Py_ssize_t n = points.shape[0], r = points.shape[1], k = offsets.shape[0]
+    cdef Py_ssize_t start, row, lane, j, b, n_rows
+    cdef bint gradient = ascent is not None
+    cdef double* weight = &scratch[0]
+    cdef double* x = weight + LANES
+    cdef double* shares = x + r * LANES
+    cdef double* push = shares + k * LANES
+    cdef double* lane_sums = push + k * LANES
+    cdef double total
     with nogil:
-        for i in range(points.shape[0]):
-            softmax_row(
-                &points[i, 0], &slopes[0, 0], &offsets[0], temperature, shares, r, k
-            )
-            for b in range(k):
-                push[b] = level[b]
-            for j in range(r):
-                value = points[i, j]
-                for b in range(k):
-                    push[b] += value * ascent[j, b]
-            mean = 0.0
-            for b in range(k):
-                mean += shares[b] * push[b]
-            for b in range(k):
-                push[b] = weights[i] * shares[b] * (push[b] - mean)
-                offset_gradient[b] += push[b]
-            for j in range(r):
-                value = points[i, j]
-                for b in range(k):
-                    slope_gradient[j, b] += value * push[b]
+        for j in range(k * (r + 1) * LANES):
+            lane_sums[j] = 0.0
+        start = 0
+        while start < n:
+            n_rows = n - start if n - start < LANES else LANES
+            for lane in range(LANES):
+                row = start + lane if lane < n_rows else start
+                weight[lane] = weights[row] if lane < n_rows else 0.0
+                for j in range(r):
+                    x[j * LANES + lane] = points[row, j]
+            affine_lanes(x, &slopes[0, 0], &offsets[0], r, k, shares)
+            softmax_lanes(shares, temperature, k)
+            if gradient:
+                affine_lanes(x, &ascent[0, 0], &level[0], r, k, push)
+                pull_back_lanes(shares, k, push)
+                add_lanes(push, weight, x, r, k, lane_sums)
+            else:
+                add_lanes(shares, weight, x, r, k, lane_sums)
+            start += LANES
+        for b in range(k):
+            for j in range(r + 1):
+                total = 0.0
+                for lane in range(LANES):
+                    total += lane_sums[(b * (r + 1) + j) * LANES + lane]
+                sums[b, j] = total

@@ -17,9 +17,9 @@ from skquant.solvers._soft import (
     nearest_center_distance,
 )
 
-# Starts of L-BFGS are compared on a subsample of this size.
-_SUBSAMPLE_ATOMS = 5_000
-_SUBSAMPLE_ATOMS_A_CELL = 50
+# Restarts and random swaps of the exchange that precedes L-BFGS.
+_RESTARTS_A_START = 2
+_SWAPS_A_START = 5
 
 # L-BFGS: the largest fall of the temperature between stages, their number, and the
 # iterations of one.
@@ -130,60 +130,51 @@ def search_soft(
 ):
     """Return the snapshots of the best of several annealed starts.
 
-    The first start of L-BFGS is a partition by exchange and random swaps; all others
-    are k-means. Starts and snapshots are compared by the criterion of the hard rule.
-    The affine family starts from the result of the Voronoi family and from the
-    exchange's own rule, so it is never below either.
+    L-BFGS starts from a partition by exchange, chosen among restarts and random
+    swaps; Adam from ``n_init`` k-means fits. Starts and snapshots are compared by the
+    criterion of the hard rule. The affine family starts from the result of the
+    Voronoi family and from the exchange's own rule, so it is never below either.
     """
-    size = max(_SUBSAMPLE_ATOMS, _SUBSAMPLE_ATOMS_A_CELL * n_bins)
-    small = problem if solver == "adam" else problem.head(size)
-    seeds = draw_seeds(random_state, n_init)
     first = problem.with_criterion(continuation(problem.criterion)[0])
+    plan = (relaxation, solver, options)
+    starts = []
     if solver != "adam" or family == "affine_max":
         labels = search_partition(
-            first, n_bins, random_state, n_init=8, n_swaps=20, n_jobs=n_jobs
+            first,
+            n_bins,
+            random_state,
+            n_init=_RESTARTS_A_START * n_init,
+            n_swaps=_SWAPS_A_START * n_init,
+            n_jobs=n_jobs,
         ).labels
         _, means = cell_moments(problem.points, problem.weights, labels, n_bins)
         own_rule = partition_rule(first, labels, n_bins)
+        starts = [means]
         del labels
-    plan = (relaxation, solver, options)
+    if solver == "adam":
+        seeds = draw_seeds(random_state, n_init)
+        starts = [
+            kmeans_start(problem, n_bins, check_random_state(seed))[1]
+            for seed in seeds
+        ]
 
-    def one_start(number):
-        if number == 0 and solver != "adam":
-            centers = means
-        else:
-            seeded = check_random_state(seeds[number])
-            _, centers, _ = kmeans_start(small, n_bins, seeded)
-        return _anneal(small, center_rule(centers), small, report, "voronoi", *plan)
-
-    def run(tasks):
-        return Parallel(n_jobs=n_jobs, prefer="threads")(tasks)
-
-    def winner(fits):
+    def anneal_all(rules, family):
+        fits = Parallel(n_jobs=n_jobs, prefer="threads")(
+            delayed(_anneal)(problem, rule, problem, report, family, *plan)
+            for rule in rules
+        )
         best = [best_snapshot(fit) for fit in fits]
         if verbose:
             for number, (fit, each) in enumerate(zip(fits, best, strict=True)):
                 print(
-                    f"start {number}: hard retention {fit[0].hard_retention:.9g} -> "
-                    f"{each.hard_retention:.9g} at step {each.step}"
+                    f"{family} start {number}: hard retention "
+                    f"{fit[0].hard_retention:.9g} -> {each.hard_retention:.9g} at step "
+                    f"{each.step}"
                 )
         return fits[int(np.argmax([each.hard_value for each in best]))]
 
-    fit = winner(run(delayed(one_start)(number) for number in range(n_init)))
-    if small is not problem:
-        # the whole table tells whether annealing the subsample gained
-        chosen = best_snapshot(fit)
-        rules = [(chosen.slopes, chosen.offsets), center_rule(means)]
-        values = [problem.value(hard_information(problem, *rule)) for rule in rules]
-        rule = rules[int(np.argmax(values))]
-        fit = _anneal(problem, rule, problem, report, "voronoi", *plan)
+    fit = anneal_all([center_rule(centers) for centers in starts], "voronoi")
     if family == "affine_max":
         chosen = best_snapshot(fit)
-        rules = [(chosen.slopes, chosen.offsets), own_rule]
-        fit = winner(
-            run(
-                delayed(_anneal)(problem, rule, problem, report, family, *plan)
-                for rule in rules
-            )
-        )
+        fit = anneal_all([(chosen.slopes, chosen.offsets), own_rule], family)
     return fit
