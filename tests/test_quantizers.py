@@ -1037,8 +1037,8 @@ def test_a_criterion_of_the_user(criterion):
 @pytest.mark.parametrize("kind", [KMeansQuantizer, SoftVoronoiQuantizer])
 def test_a_criterion_of_the_user_elsewhere(kind):
     scores = normal_table(18, 150, L)
-    ours = make(kind, 4, criterion="D").fit(scores)
-    theirs = make(kind, 4, criterion=MyLogDet()).fit(scores)
+    ours = make(kind, 4, criterion="D", n_init=4).fit(scores)
+    theirs = make(kind, 4, criterion=MyLogDet(), n_init=4).fit(scores)
     assert theirs.retention_ == pytest.approx(ours.retention_, rel=1e-6)
 
 
@@ -1114,7 +1114,7 @@ def test_profiled_criterion_needs_independent_columns(kind):
 def test_profiled_retention_that_exists_only_in_the_sample_warns():
     scores = normal_table(121, 900, B)
     quantizer = DExchangeQuantizer(
-        4, criterion=ProfiledDOptimality(0, 0.0), n_init=2, random_state=0
+        4, criterion=ProfiledDOptimality(0, 0.0), random_state=0
     )
     with pytest.warns(DegenerateInformationWarning, match="nuisance block"):
         quantizer.fit(scores)
@@ -1293,7 +1293,9 @@ def test_verbose_prints_one_line_a_start(kind, capsys):
     make(kind, 3, n_init=2).fit(T7)
     assert capsys.readouterr().out == ""
     make(kind, 3, n_init=2, verbose=1).fit(T7)
-    assert capsys.readouterr().out.count("start ") == 2
+    starts = [line for line in capsys.readouterr().out.splitlines() if "start" in line]
+    # twice two starts of the exchange, and the soft fit that follows
+    assert len(starts) == (5 if kind is SoftVoronoiQuantizer else 2)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -120,6 +120,7 @@ class SoftObjective:
             level,
             sums,
             np.empty(scratch_size(rank, n_bins)),
+            np.empty(2 * n_bins, dtype=np.int32),
         )
         return sums
 

@@ -18,19 +18,23 @@ cdef extern from *:
     #endif
     #define SKQUANT_LANES 8
 
-    /* exp of numbers that are not positive, 0 below -708; within two units in the
-       last place. 2^m exp(t) with m an integer and |t| <= log(2) / 2. */
-    static inline void skquant_exp_lanes(double* SKQUANT_RESTRICT v)
+    /* Shares below exp(-100) are lost beside those of the same point anyway. */
+    #define SKQUANT_NEGLIGIBLE -100.0
+
+    /* exp of n numbers that are not positive, in place, 0 where negligible; within
+       two units in the last place. 2^m exp(t), m an integer, |t| <= log(2) / 2. */
+    static void skquant_exp(double* SKQUANT_RESTRICT v, Py_ssize_t n)
     {
-        for (int l = 0; l < SKQUANT_LANES; l++) {
-            /* the sum's low bits are m */
+        for (Py_ssize_t i = 0; i < n; i++) {
+            /* the low bits of the sum with it are m */
             const double magic = 6755399441055744.0;
-            const double x = v[l] > -708.0 ? v[l] : -708.0;
+            const double x = v[i] > SKQUANT_NEGLIGIBLE ? v[i] : SKQUANT_NEGLIGIBLE;
             const double shifted = x * 1.4426950408889634 + magic;
             const double m = shifted - magic;
             const double t = (x - m * 0.693147180369123816490)
                 - m * 1.90821492927058770002e-10;
-            double p = 1.0 / 479001600.0;
+            uint64_t bits;
+            double power, p = 1.0 / 479001600.0;
             p = p * t + 1.0 / 39916800.0;
             p = p * t + 1.0 / 3628800.0;
             p = p * t + 1.0 / 362880.0;
@@ -43,22 +47,22 @@ cdef extern from *:
             p = p * t + 0.5;
             p = p * t + 1.0;
             p = p * t + 1.0;
-            uint64_t bits;
-            double power;
-            memcpy(&bits, &shifted, 8);
+            memcpy(&bits, &shifted, sizeof(bits));
             bits = (bits + 1023u) << 52;
-            memcpy(&power, &bits, 8);
-            v[l] = v[l] > -708.0 ? p * power : 0.0;
+            memcpy(&power, &bits, sizeof(bits));
+            p = p * power;
+            v[i] = v[i] > SKQUANT_NEGLIGIBLE ? p : 0.0;
         }
     }
 
-    /* out (k, lanes) = offsets (k,) + slopes (k, r) x (r, lanes) */
+    /* out (k, lanes) = offsets (k,) + slopes (k, r) x (r, lanes), of listed cells */
     static void skquant_affine_lanes(
         const double* SKQUANT_RESTRICT x, const double* SKQUANT_RESTRICT slopes,
-        const double* SKQUANT_RESTRICT offsets, Py_ssize_t r, Py_ssize_t k,
-        double* SKQUANT_RESTRICT out)
+        const double* SKQUANT_RESTRICT offsets, const int* SKQUANT_RESTRICT cells,
+        Py_ssize_t r, Py_ssize_t k, double* SKQUANT_RESTRICT out)
     {
-        for (Py_ssize_t b = 0; b < k; b++) {
+        for (Py_ssize_t i = 0; i < k; i++) {
+            const Py_ssize_t b = cells[i];
             double sum[SKQUANT_LANES];
             for (int l = 0; l < SKQUANT_LANES; l++) sum[l] = offsets[b];
             for (Py_ssize_t j = 0; j < r; j++) {
@@ -66,17 +70,20 @@ cdef extern from *:
                 for (int l = 0; l < SKQUANT_LANES; l++)
                     sum[l] += slope * x[j * SKQUANT_LANES + l];
             }
-            for (int l = 0; l < SKQUANT_LANES; l++) out[b * SKQUANT_LANES + l] = sum[l];
+            for (int l = 0; l < SKQUANT_LANES; l++) out[i * SKQUANT_LANES + l] = sum[l];
         }
     }
 
     /* Softmax over k of logits (k, lanes), in place; logits over the temperature
-       twice: its square may underflow. */
-    static void skquant_softmax_lanes(
-        double* SKQUANT_RESTRICT logits, double temperature, Py_ssize_t k)
+       twice: its square may underflow. Cells that are negligible for all lanes are
+       left out: cells (k,) lists those that stay, and their number is returned. */
+    static Py_ssize_t skquant_softmax_lanes(
+        double* SKQUANT_RESTRICT logits, double temperature, Py_ssize_t k,
+        int* SKQUANT_RESTRICT cells)
     {
         const double inverse = temperature > 1e-300 ? 1.0 / temperature : 1e300;
         double top[SKQUANT_LANES], total[SKQUANT_LANES];
+        Py_ssize_t n_cells = 0;
         for (int l = 0; l < SKQUANT_LANES; l++) { top[l] = logits[l]; total[l] = 0.0; }
         for (Py_ssize_t b = 1; b < k; b++)
             for (int l = 0; l < SKQUANT_LANES; l++) {
@@ -84,33 +91,38 @@ cdef extern from *:
                 top[l] = other > top[l] ? other : top[l];
             }
         for (Py_ssize_t b = 0; b < k; b++) {
-            double v[SKQUANT_LANES];
-            for (int l = 0; l < SKQUANT_LANES; l++)
-                v[l] = (logits[b * SKQUANT_LANES + l] - top[l]) * inverse * inverse;
-            skquant_exp_lanes(v);
+            double* kept = logits + n_cells * SKQUANT_LANES;
+            double largest = SKQUANT_NEGLIGIBLE;
             for (int l = 0; l < SKQUANT_LANES; l++) {
-                logits[b * SKQUANT_LANES + l] = v[l];
-                total[l] += v[l];
+                const double logit =
+                    (logits[b * SKQUANT_LANES + l] - top[l]) * inverse * inverse;
+                kept[l] = logit;
+                largest = logit > largest ? logit : largest;
             }
+            cells[n_cells] = (int) b;
+            n_cells += largest > SKQUANT_NEGLIGIBLE;
         }
+        skquant_exp(logits, n_cells * SKQUANT_LANES);
+        for (Py_ssize_t i = 0; i < n_cells * SKQUANT_LANES; i += SKQUANT_LANES)
+            for (int l = 0; l < SKQUANT_LANES; l++) total[l] += logits[i + l];
         for (int l = 0; l < SKQUANT_LANES; l++) total[l] = 1.0 / total[l];
-        for (Py_ssize_t b = 0; b < k; b++)
-            for (int l = 0; l < SKQUANT_LANES; l++)
-                logits[b * SKQUANT_LANES + l] *= total[l];
+        for (Py_ssize_t i = 0; i < n_cells * SKQUANT_LANES; i += SKQUANT_LANES)
+            for (int l = 0; l < SKQUANT_LANES; l++) logits[i + l] *= total[l];
+        return n_cells;
     }
 
-    /* shares (k, lanes) times weight (lanes,), in place, and
-       sums (k, 1 + r, lanes) += shares, shares times x */
+    /* sums (.., 1 + r, lanes) of listed cells += shares (k, lanes) times weight
+       (lanes,), and that times x */
     static void skquant_add_lanes(
-        double* SKQUANT_RESTRICT shares, const double* SKQUANT_RESTRICT weight,
-        const double* SKQUANT_RESTRICT x, Py_ssize_t r, Py_ssize_t k,
-        double* SKQUANT_RESTRICT sums)
+        const double* SKQUANT_RESTRICT shares, const double* SKQUANT_RESTRICT weight,
+        const double* SKQUANT_RESTRICT x, const int* SKQUANT_RESTRICT cells,
+        Py_ssize_t r, Py_ssize_t k, double* SKQUANT_RESTRICT sums)
     {
-        for (Py_ssize_t b = 0; b < k; b++) {
-            double* SKQUANT_RESTRICT sum = sums + b * (r + 1) * SKQUANT_LANES;
+        for (Py_ssize_t i = 0; i < k; i++) {
+            double* SKQUANT_RESTRICT sum = sums + cells[i] * (r + 1) * SKQUANT_LANES;
             double share[SKQUANT_LANES];
             for (int l = 0; l < SKQUANT_LANES; l++) {
-                share[l] = shares[b * SKQUANT_LANES + l] * weight[l];
+                share[l] = shares[i * SKQUANT_LANES + l] * weight[l];
                 sum[l] += share[l];
             }
             for (Py_ssize_t j = 0; j < r; j++)
@@ -136,15 +148,15 @@ cdef extern from *:
     }
     """
     void affine_lanes "skquant_affine_lanes"(
-        const double* x, const double* slopes, const double* offsets, Py_ssize_t r,
-        Py_ssize_t k, double* out
+        const double* x, const double* slopes, const double* offsets, const int* cells,
+        Py_ssize_t r, Py_ssize_t k, double* out
     ) noexcept nogil
-    void softmax_lanes "skquant_softmax_lanes"(
-        double* logits, double temperature, Py_ssize_t k
+    Py_ssize_t softmax_lanes "skquant_softmax_lanes"(
+        double* logits, double temperature, Py_ssize_t k, int* cells
     ) noexcept nogil
     void add_lanes "skquant_add_lanes"(
-        double* shares, const double* weight, const double* x, Py_ssize_t r,
-        Py_ssize_t k, double* sums
+        const double* shares, const double* weight, const double* x, const int* cells,
+        Py_ssize_t r, Py_ssize_t k, double* sums
     ) noexcept nogil
     void pull_back_lanes "skquant_pull_back_lanes"(
         const double* shares, Py_ssize_t k, double* push
@@ -170,6 +182,7 @@ def softmax_pass(
     const double[::1] level,          # IN (k,), offsets of dF/dr, or None
     double[:, ::1] sums,              # OUT (k, 1 + r)
     double[::1] scratch,              # scratch
+    int[::1] cells,                   # scratch (2 k,)
 ):
     """Sum shares of weight and moments over the points, or gradients if asked.
 
@@ -185,8 +198,13 @@ def softmax_pass(
     cdef double* shares = x + r * LANES
     cdef double* push = shares + k * LANES
     cdef double* lane_sums = push + k * LANES
+    cdef int* everything = &cells[0]
+    cdef int* kept = everything + k
+    cdef Py_ssize_t n_kept
     cdef double total
     with nogil:
+        for b in range(k):
+            everything[b] = <int> b
         for j in range(k * (r + 1) * LANES):
             lane_sums[j] = 0.0
         start = 0
@@ -197,14 +215,14 @@ def softmax_pass(
                 weight[lane] = weights[row] if lane < n_rows else 0.0
                 for j in range(r):
                     x[j * LANES + lane] = points[row, j]
-            affine_lanes(x, &slopes[0, 0], &offsets[0], r, k, shares)
-            softmax_lanes(shares, temperature, k)
+            affine_lanes(x, &slopes[0, 0], &offsets[0], everything, r, k, shares)
+            n_kept = softmax_lanes(shares, temperature, k, kept)
             if gradient:
-                affine_lanes(x, &ascent[0, 0], &level[0], r, k, push)
-                pull_back_lanes(shares, k, push)
-                add_lanes(push, weight, x, r, k, lane_sums)
+                affine_lanes(x, &ascent[0, 0], &level[0], kept, r, n_kept, push)
+                pull_back_lanes(shares, n_kept, push)
+                add_lanes(push, weight, x, kept, r, n_kept, lane_sums)
             else:
-                add_lanes(shares, weight, x, r, k, lane_sums)
+                add_lanes(shares, weight, x, kept, r, n_kept, lane_sums)
             start += LANES
         for b in range(k):
             for j in range(r + 1):

@@ -137,6 +137,8 @@ def search_soft(
     """
     first = problem.with_criterion(continuation(problem.criterion)[0])
     plan = (relaxation, solver, options)
+    # drawn first: both families of a seed share their starts
+    seeds = draw_seeds(random_state, n_init)
     starts = []
     if solver != "adam" or family == "affine_max":
         labels = search_partition(
@@ -146,13 +148,13 @@ def search_soft(
             n_init=_RESTARTS_A_START * n_init,
             n_swaps=_SWAPS_A_START * n_init,
             n_jobs=n_jobs,
+            verbose=verbose,
         ).labels
         _, means = cell_moments(problem.points, problem.weights, labels, n_bins)
         own_rule = partition_rule(first, labels, n_bins)
         starts = [means]
         del labels
     if solver == "adam":
-        seeds = draw_seeds(random_state, n_init)
         starts = [
             kmeans_start(problem, n_bins, check_random_state(seed))[1]
             for seed in seeds
