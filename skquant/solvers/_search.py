@@ -20,9 +20,9 @@ _SUBSAMPLE_ATOMS_A_CELL = 500
 _SUBSAMPLE_WORK = 5_000_000
 _LEAST_ATOMS_A_CELL = 100
 
-# K-means starts see this part of the atoms, but not fewer than so many a cell.
+# K-means starts see this part of the atoms, but not fewer than so many.
 _KMEANS_SHARE = 4
-_KMEANS_ATOMS_A_CELL = 100
+_KMEANS_ATOMS = 1_000
 
 # How many of the last improvements by swaps are compared on the whole table.
 _MOST_CARRIED = 4
@@ -69,8 +69,8 @@ def _one_start(problem, n_bins, seed, init, kmeans_options, steps, options):
     if init == "random":
         labels = random_start(problem, n_bins, random_state)
     else:
-        size = len(problem.points) // _KMEANS_SHARE
-        part = problem.head(max(size, _KMEANS_ATOMS_A_CELL * n_bins))
+        fewest = max(_KMEANS_ATOMS, _LEAST_ATOMS_A_CELL * n_bins)
+        part = problem.head(max(len(problem.points) // _KMEANS_SHARE, fewest))
         labels, centers, _ = kmeans_start(part, n_bins, random_state, **kmeans_options)
         if part is not problem:
             labels = nearest_cell(problem.points, centers, np.eye(centers.shape[1]))

@@ -169,9 +169,7 @@ class SoftObjective:
                 ascent = self.relaxation.vjp(shares, ascent)
                 sums[:, 0] += ascent.sum(axis=0)
                 sums[:, 1:] += ascent.T @ points
-        gradient = self.family.pull_back(
-            parameters, self.unit, sums[:, 1:], sums[:, 0]
-        )
+        gradient = self.family.pull_back(parameters, self.unit, sums[:, 1:], sums[:, 0])
         # at a vanishing temperature the gradient is zero almost everywhere
         with np.errstate(over="ignore"):
             gradient = gradient / temperature / temperature

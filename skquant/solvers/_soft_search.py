@@ -13,7 +13,6 @@ from skquant.solvers._soft import (
     SoftObjective,
     anneal_adam,
     anneal_lbfgs,
-    hard_information,
     nearest_center_distance,
 )
 
@@ -156,8 +155,7 @@ def search_soft(
         del labels
     if solver == "adam":
         starts = [
-            kmeans_start(problem, n_bins, check_random_state(seed))[1]
-            for seed in seeds
+            kmeans_start(problem, n_bins, check_random_state(seed))[1] for seed in seeds
         ]
 
     def anneal_all(rules, family):
