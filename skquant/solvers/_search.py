@@ -15,8 +15,8 @@ from skquant.solvers._seeding import kmeans_start, random_start
 
 # Larger tables are searched on a random subsample of bounded work (atoms * cells *
 # coordinates), and only the last few winners are carried to the whole table.
-_SUBSAMPLE_ATOMS = 4_000
-_SUBSAMPLE_ATOMS_A_CELL = 500
+_SUBSAMPLE_ATOMS = 3_000
+_SUBSAMPLE_ATOMS_A_COORDINATE = 125  # of a cell mean
 _SUBSAMPLE_WORK = 5_000_000
 _LEAST_ATOMS_A_CELL = 100
 
@@ -146,8 +146,9 @@ def _swap(problem, best, n_bins, n_swaps, random_state, steps, options):
 
 
 def _subsample_size(n_bins, n_coordinates):
-    wanted = max(_SUBSAMPLE_ATOMS, _SUBSAMPLE_ATOMS_A_CELL * n_bins)
+    wanted = _SUBSAMPLE_ATOMS_A_COORDINATE * n_bins * n_coordinates
     affordable = _SUBSAMPLE_WORK // (n_bins * n_coordinates)
+    wanted = max(_SUBSAMPLE_ATOMS, wanted)
     return max(min(wanted, affordable), _LEAST_ATOMS_A_CELL * n_bins)
 
 

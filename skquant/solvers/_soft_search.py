@@ -17,8 +17,8 @@ from skquant.solvers._soft import (
 )
 
 # Restarts and random swaps of the exchange that precedes L-BFGS.
-_RESTARTS_A_START = 2
-_SWAPS_A_START = 5
+_RESTARTS_A_START = 1
+_SWAPS_A_START = 7
 
 # L-BFGS: the largest fall of the temperature between stages, their number, and the
 # iterations of one.
