@@ -122,7 +122,7 @@ def exchange_stability(
     >>> from skquant.inspection import exchange_stability
     >>> report = exchange_stability([[-2.0], [-1.0], [1.0], [2.0]], [0, 0, 0, 1])
     >>> report.is_stable, report.best_move, round(report.best_gain, 4)
-    (False, (2, 0, 1), 0.4595)
+    (False, (2, 0, 1), 0.5232)
     """
     if not isinstance(gain_tol, Real) or not gain_tol >= 0:
         raise ValueError(f"gain_tol must be a number >= 0; got {gain_tol!r}.")

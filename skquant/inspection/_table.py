@@ -5,8 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.base import clone
 
-from skquant._validation import check_labels, check_scores, check_weights
-from skquant._validation import rank_tolerance
+from skquant._validation import (
+    check_labels,
+    check_scores,
+    check_weights,
+    rank_tolerance,
+)
 from skquant.criteria import resolve_criterion
 from skquant.information import (
     InformativeSubspace,
@@ -38,6 +42,8 @@ class Table:
         Informative directions of the table.
     effective_size : float
         ``(sum w)^2 / sum w^2``.
+    rank_rtol : float
+        Relative tolerance of the rank.
     names : ndarray of str or None
         Column names.
     """
@@ -49,6 +55,7 @@ class Table:
     criterion: object
     subspace: InformativeSubspace
     effective_size: float
+    rank_rtol: float
     names: np.ndarray | None
 
     def labels(self, labels, n_bins=None, name="labels"):
@@ -82,6 +89,7 @@ def read_table(scores, sample_weight, criterion):
         criterion=criterion,
         subspace=subspace,
         effective_size=effective_sample_size(weights),
+        rank_rtol=tolerance,
         names=names,
     )
 

@@ -43,7 +43,7 @@ class SoftVoronoiQuantizer(BaseQuantizer):
         Map from logits over the squared temperature to responsibilities.
     solver : {"auto", "adam", "lbfgs"}, default="auto"
         Adam while the temperature falls at every update, or L-BFGS at a few
-        temperatures, with the starts of a large table compared on a subsample.
+        temperatures.
         ``"auto"`` is the second: it kept more, in less time, on every table tried.
     n_init : int, default=4
         Number of starts of Adam, k-means fits. L-BFGS has one start, a partition by

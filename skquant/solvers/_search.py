@@ -13,11 +13,11 @@ from skquant.solvers._exchange import exchange
 from skquant.solvers._interval import interval_cells
 from skquant.solvers._seeding import kmeans_start, random_start
 
-# Larger tables are searched on a random subsample of bounded work (atoms * cells *
-# coordinates), and only the last few winners are carried to the whole table.
-_SUBSAMPLE_ATOMS = 3_000
-_SUBSAMPLE_ATOMS_A_COORDINATE = 125  # of a cell mean
-_SUBSAMPLE_WORK = 5_000_000
+# Larger tables are searched on a random subsample, and only the last few winners are
+# carried to the whole table. It has so many atoms a coordinate of a cell mean, within
+# bounds of work (atoms * cells * coordinates).
+_SUBSAMPLE_ATOMS_A_COORDINATE = 125
+_SUBSAMPLE_WORK = 72_000, 5_000_000
 _LEAST_ATOMS_A_CELL = 100
 
 # K-means starts see this part of the atoms, but not fewer than so many.
@@ -146,10 +146,10 @@ def _swap(problem, best, n_bins, n_swaps, random_state, steps, options):
 
 
 def _subsample_size(n_bins, n_coordinates):
-    wanted = _SUBSAMPLE_ATOMS_A_COORDINATE * n_bins * n_coordinates
-    affordable = _SUBSAMPLE_WORK // (n_bins * n_coordinates)
-    wanted = max(_SUBSAMPLE_ATOMS, wanted)
-    return max(min(wanted, affordable), _LEAST_ATOMS_A_CELL * n_bins)
+    coordinates = n_bins * n_coordinates
+    least, most = (work // coordinates for work in _SUBSAMPLE_WORK)
+    size = min(max(_SUBSAMPLE_ATOMS_A_COORDINATE * coordinates, least), most)
+    return max(size, _LEAST_ATOMS_A_CELL * n_bins)
 
 
 def search_partition(
