@@ -53,7 +53,14 @@ if TYPE_CHECKING:
     from skquant.rules import AffineMaxRule
 
 
-_SUBMODULES = {"criteria", "exceptions", "information", "purification", "rules"}
+_SUBMODULES = {
+    "criteria",
+    "exceptions",
+    "information",
+    "inspection",
+    "purification",
+    "rules",
+}
 
 
 def __getattr__(name):

@@ -6,7 +6,7 @@ W_b``, with the weight ``W_b`` and the moment ``m_b`` of each cell. Scores are n
 centred.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import qr
@@ -79,6 +79,14 @@ def cell_moments(points, weights, labels, n_bins, scale=1.0, rows=None):
             moments[:, j] += np.bincount(cells, scaled[:, j], minlength=n_bins)
     safe = np.where(cell_weights > 0, cell_weights, 1.0)
     return cell_weights, moments / safe[:, None]
+
+
+def cell_counts(labels, n_bins):
+    """Return the number of rows of each cell; a block of labels is copied at a time."""
+    counts = np.zeros(n_bins, dtype=np.intp)
+    for block, _ in row_blocks(len(labels)):
+        counts += np.bincount(labels[block], minlength=n_bins)
+    return counts
 
 
 def moment_information(cell_weights, cell_means):
@@ -460,6 +468,8 @@ class InformationReport:
         Efficiency under the criterion that was given, if one was.
     nuisance_retention : float or None
         Smallest retained eigenvalue of the nuisance block, for a profiled criterion.
+    interval : skquant.inspection.RetentionInterval or None
+        The efficiency's sampling error on these rows, if a level was given.
     """
 
     information: np.ndarray
@@ -477,6 +487,7 @@ class InformationReport:
     effective_sample_sizes: np.ndarray
     efficiency: float | None = None
     nuisance_retention: float | None = None
+    interval: object | None = None
 
     @property
     def empty_cells(self):
@@ -500,6 +511,8 @@ class InformationReport:
         ]
         if self.efficiency is not None:
             lines.append(f"  efficiency       {self.efficiency:.6f} (given criterion)")
+        if self.interval is not None:
+            lines.append(f"  on fresh rows    {self.interval}")
         if self.nuisance_retention is not None:
             lines.append(f"  nuisance block   {self.nuisance_retention:.6f} retained")
         lines += [
@@ -518,7 +531,14 @@ class InformationReport:
 
 
 def information_report(
-    scores, labels, sample_weight=None, *, n_bins=None, rank_rtol=None, criterion=None
+    scores,
+    labels,
+    sample_weight=None,
+    *,
+    n_bins=None,
+    rank_rtol=None,
+    criterion=None,
+    level=None,
 ):
     """Report how much information a labeling keeps, ours or anyone's.
 
@@ -538,6 +558,10 @@ def information_report(
         float32 scores.
     criterion : {"trace", "D", "A", "E"} or object, default=None
         A criterion whose efficiency to report as well.
+    level : float in (0, 1), default=None
+        Nominal coverage of an interval of that efficiency, for labels of a rule that
+        did not see these rows; None: no interval. See
+        ``skquant.inspection.retention_interval``.
 
     Returns
     -------
@@ -547,7 +571,8 @@ def information_report(
     Raises
     ------
     ValueError
-        For invalid scores, weights or labels, or scores that are all zero.
+        For invalid scores, weights or labels, scores that are all zero, or a level
+        without a criterion.
 
     References
     ----------
@@ -566,9 +591,23 @@ def information_report(
     X, names = check_scores(scores)
     weights = check_weights(sample_weight, X)
     labels, n_bins = check_labels(labels, len(X), n_bins)
-    return build_report(
+    report = build_report(
         X, labels, weights, n_bins, rank_tolerance(rank_rtol, X.dtype), criterion, names
     )
+    if level is None:
+        return report
+    if criterion is None:
+        raise ValueError(
+            "level needs a criterion, whose efficiency the interval is about; got "
+            f"level={level!r} and criterion=None."
+        )
+    # imported late: that module builds on this one
+    from skquant.inspection import retention_interval
+
+    interval = retention_interval(
+        scores, labels, sample_weight, criterion=criterion, level=level
+    )
+    return replace(report, interval=interval)
 
 
 @single_threaded

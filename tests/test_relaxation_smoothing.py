@@ -128,7 +128,9 @@ def test_a_product_kernel_in_two_dimensions():  # A8
     u1, u2 = np.meshgrid(t, t, indexing="ij")
     step = np.where(u2 + 0.2 > 1e-9, 1.0, np.where(u2 + 0.2 < -1e-9, 0.0, 0.5))
     grid = np.maximum(u1, 0) * step
-    smooth = gaussian_smooth(gaussian_smooth(grid, 1.0, step=0.01, axis=0), 1.0, step=0.01)
+    smooth = gaussian_smooth(
+        gaussian_smooth(grid, 1.0, step=0.01, axis=0), 1.0, step=0.01
+    )
     at = np.argmin(np.abs(t)), np.argmin(np.abs(t))
     exact = smoothed_relu(0.0, 1.0) * smoothed_step(0.2, 1.0)
     near(smooth[at], exact, 5)

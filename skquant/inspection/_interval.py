@@ -10,13 +10,21 @@ from sklearn.utils import check_random_state
 
 from skquant._validation import single_threaded
 from skquant.criteria import retained_eigensystem
-from skquant.information import cell_moments, moment_information, table_factor
+from skquant.information import (
+    cell_moments,
+    moment_information,
+    row_blocks,
+    table_factor,
+)
 from skquant.inspection._table import efficiency_gradients, read_table
 
 # How many standard errors an eigenvalue must lie from where theory breaks down.
-_SEPARATION = 2.0
+_SEPARATION = 3.0
 
 _N_RESAMPLES = 999
+
+# Step of the second differences, in standard errors.
+_STEP = 0.1
 
 
 @dataclass(frozen=True)
@@ -26,7 +34,7 @@ class RetentionInterval:
     Attributes
     ----------
     estimate : float
-        Retention, its bias by the number of cells removed; NaN unless ``status`` is
+        Retention without its bias of order 1 / n; NaN unless ``status`` is
         ``"ok"``.
     standard_error : float
         Of the estimate; NaN unless ``status`` is ``"ok"``.
@@ -87,6 +95,44 @@ def influence(points, shares, own_means, in_retained, in_full):
     change = np.sum((2.0 * points - own_means) * projected, axis=1)
     change += np.sum((points @ in_full) * points, axis=1)
     return shares * change
+
+
+def curvature_bias(table, own_means, retained, full):
+    """Return the bias of the efficiency from its curvature in the two matrices.
+
+    Half the second derivative, traced with the sampling covariance of the matrices:
+    the sum of second differences along that covariance's principal axes.
+    """
+    r = len(full)
+    upper = np.triu_indices(r)
+    size = len(upper[0])
+    covariance = np.zeros((2 * size, 2 * size))
+    for block, _ in row_blocks(len(table.points)):
+        points, means = table.points[block], own_means[block]
+        left = points[:, upper[0]] * means[:, upper[1]]
+        left += means[:, upper[0]] * points[:, upper[1]]
+        left -= means[:, upper[0]] * means[:, upper[1]] + retained[upper]
+        right = points[:, upper[0]] * points[:, upper[1]] - full[upper]
+        rows = table.shares[block, None] * np.hstack([left, right])
+        covariance += rows.T @ rows
+    variances, axes = np.linalg.eigh(covariance)
+    center = table.criterion.efficiency(retained, full)
+    bias = 0.0
+    for variance, axis in zip(variances, axes.T, strict=True):
+        if variance <= np.finfo(np.float64).eps * variances[-1]:
+            continue
+        steps = np.zeros((2, r, r))
+        for step, entries in zip(steps, np.split(axis, 2), strict=True):
+            step[upper] = _STEP * np.sqrt(variance) * entries
+            step += np.triu(step, 1).T
+        above, below = (
+            table.criterion.efficiency(
+                retained + sign * steps[0], full + sign * steps[1]
+            )
+            for sign in (1.0, -1.0)
+        )
+        bias += 0.5 * (above - 2.0 * center + below) / _STEP**2
+    return bias
 
 
 def _sampling_error(values):
@@ -150,7 +196,11 @@ def _irregularity(table, labels, n_bins, moments):
 
 
 def _bootstrap_error(table, labels, n_bins, n_resamples, random_state):
-    """Standard deviation of the corrected retention over resampled rows."""
+    """Half the central 68% of the corrected retention over resampled rows.
+
+    On the logit scale, where its law is nearest to normal; standard deviations go by
+    the few resamples whose information is nearly singular.
+    """
     n = len(labels)
     estimates = np.empty(n_resamples)
     for k in range(n_resamples):
@@ -164,7 +214,8 @@ def _bootstrap_error(table, labels, n_bins, n_resamples, random_state):
             table.points[rows], shares / total, squares, labels[rows], n_bins
         )
         estimates[k] = table.criterion.efficiency(corrected, full)
-    return float(np.std(estimates, ddof=1))
+    low, high = np.quantile(logit(estimates), norm.cdf([-1.0, 1.0]))
+    return 0.5 * (high - low)
 
 
 @single_threaded
@@ -188,6 +239,11 @@ def retention_interval(
     of weight share ``w_i`` in cell ``b`` has the influence ``w_i (2 s_i'A mu_b -
     mu_b'A mu_b + s_i'B s_i)``, and the squared standard error is the sum of its
     squares. The interval is symmetric on the logit scale.
+
+    The retention of the rows as they are is biased: the square of an uncertain cell
+    mean is too large, which ``sum_i w_i^2 u_i u_i' / W_b`` with ``u_i = s_i - mu_b``
+    takes from the retained information, and the efficiency is curved in the two
+    matrices, which its second differences take from the estimate.
 
     Parameters
     ----------
@@ -254,8 +310,10 @@ def retention_interval(
     estimate = error = np.nan
     if status == "ok":
         estimate = table.criterion.efficiency(corrected, full)
+        estimate -= curvature_bias(table, means[labels], corrected, full)
         if method == "bootstrap":
-            error = _bootstrap_error(
+            error = estimate * (1.0 - estimate)
+            error *= _bootstrap_error(
                 table, labels, n_bins, n_resamples, check_random_state(random_state)
             )
         else:
@@ -264,7 +322,7 @@ def retention_interval(
             )
         # a lossless label leaves rounding only
         rounding = 1e3 * np.finfo(np.float64).eps
-        if not 0.0 < estimate < 1.0 or error <= rounding * estimate:
+        if not 0.0 < estimate < 1.0 or not rounding * estimate < error < np.inf:
             status, estimate, error = "zero_variance", np.nan, np.nan
     spread = norm.ppf(0.5 + 0.5 * level) * error / (estimate * (1.0 - estimate))
     low, high = expit(logit(estimate) + spread * np.array([-1.0, 1.0]))

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from skquant.information import cell_counts
+
 _BLOCK_ROWS = 8192
 
 
@@ -19,7 +21,7 @@ def nearest_cell(points, centers, metric):
 
 def fill_empty_cells(problem, labels, n_bins):
     """Give each empty cell the atom farthest from the mean of a cell that has more."""
-    counts = np.bincount(labels, minlength=n_bins)
+    counts = cell_counts(labels, n_bins)
     if counts.min() > 0:
         return labels
     labels = labels.copy()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skquant.information import cell_moments
+from skquant.information import cell_counts, cell_moments
 from skquant.solvers._assignment import fill_empty_cells, raise_light_cells
 from skquant.solvers._exchange_kernel import best_move, exchange_pass, scratch_size
 
@@ -69,7 +69,7 @@ class _Cells:
             problem.points, problem.weights, self.labels, self.n_bins
         )
         self.means = np.ascontiguousarray(means)
-        self.counts = np.bincount(self.labels, minlength=self.n_bins).astype(np.int32)
+        self.counts = cell_counts(self.labels, self.n_bins).astype(np.int32)
 
     def value(self):
         return self.problem.value(self.problem.information(self.weights, self.means))
@@ -314,6 +314,7 @@ def exchange(
             if not checkpoint > before:
                 # gains of rounding only
                 break
+    del everything, slack
     cells.rebuild()
     return Partition(
         labels=cells.labels,
