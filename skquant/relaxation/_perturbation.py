@@ -85,7 +85,7 @@ class _Perturbation:
                 f"{name} must return finite numbers; got {bad} NaN or infinite of "
                 f"{values.size}."
             )
-        return values.reshape(*lead, *result)
+        return values.reshape((*lead, *result))
 
     def expand(self, values):
         """Add the axes of a point."""
