@@ -46,6 +46,32 @@ _MODULES = {
         "score_function_gradient",
         "straight_through_gradient",
     ],
+    "_projections": [
+        "birkhoff_projection",
+        "capped_simplex",
+        "capped_simplex_vjp",
+        "sinkhorn",
+        "softmax",
+        "softmax_vjp",
+        "sparsemax",
+        "sparsemax_vjp",
+    ],
+    "_structures": [
+        "Arborescence",
+        "ChainKSubset",
+        "Hypercube",
+        "KSubset",
+        "Matching",
+        "Simplex",
+        "SpanningTree",
+        "sample_structure",
+    ],
+    "_quantization": [
+        "balanced_responsibilities",
+        "optimize_rule",
+        "perturbed_labels",
+        "soft_responsibilities",
+    ],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
