@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _MODULE_OF = {
     "KMeansQuantizer": "skquant.quantizers._kmeans",
     "DExchangeQuantizer": "skquant.quantizers._d_exchange",
+    "FigureOfMeritQuantizer": "skquant.quantizers._figure_of_merit",
     "IntervalQuantizer": "skquant.quantizers._interval",
     "SoftVoronoiQuantizer": "skquant.quantizers._soft_voronoi",
     "NormalizedTrace": "skquant.criteria",
@@ -21,6 +22,7 @@ _MODULE_OF = {
     "PowerMean": "skquant.criteria",
     "ProfiledDOptimality": "skquant.criteria",
     "AffineMaxRule": "skquant.rules",
+    "ScoreCompressor": "skquant.compression",
 }
 
 __all__ = [
@@ -29,15 +31,18 @@ __all__ = [
     "DExchangeQuantizer",
     "DOptimality",
     "EOptimality",
+    "FigureOfMeritQuantizer",
     "IntervalQuantizer",
     "KMeansQuantizer",
     "NormalizedTrace",
     "PowerMean",
     "ProfiledDOptimality",
+    "ScoreCompressor",
     "SoftVoronoiQuantizer",
 ]
 
 if TYPE_CHECKING:
+    from skquant.compression import ScoreCompressor
     from skquant.criteria import (
         AOptimality,
         DOptimality,
@@ -47,6 +52,7 @@ if TYPE_CHECKING:
         ProfiledDOptimality,
     )
     from skquant.quantizers._d_exchange import DExchangeQuantizer
+    from skquant.quantizers._figure_of_merit import FigureOfMeritQuantizer
     from skquant.quantizers._interval import IntervalQuantizer
     from skquant.quantizers._kmeans import KMeansQuantizer
     from skquant.quantizers._soft_voronoi import SoftVoronoiQuantizer
@@ -54,12 +60,15 @@ if TYPE_CHECKING:
 
 
 _SUBMODULES = {
+    "compression",
     "criteria",
     "exceptions",
     "information",
     "inspection",
     "purification",
+    "relaxation",
     "rules",
+    "scores",
 }
 
 

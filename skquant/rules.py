@@ -313,6 +313,75 @@ class AffineMaxRule:
         except (KeyError, TypeError) as error:
             raise ValueError(f"{path} lacks or adds an entry: {error}.") from error
 
+    def to_c(self, name):
+        """Return the rule as C99 source without dependencies.
+
+        Parameters
+        ----------
+        name : str
+            Name of the function ``int name(const double *score)``.
+
+        Returns
+        -------
+        source : str
+            The function returns the label that ``predict`` gives, bit for bit.
+
+        Raises
+        ------
+        ValueError
+            If the name is not a C identifier.
+        """
+        from skquant._exports import to_c
+
+        return to_c(self, name)
+
+    def to_sql(self, columns=None):
+        """Return the label as one expression for a SELECT of SQLite or DuckDB.
+
+        Parameters
+        ----------
+        columns : sequence of str of length d, default=None
+            Columns that hold the scores; None is the rule's feature names.
+
+        Returns
+        -------
+        expression : str
+            A scalar subquery.
+
+        Raises
+        ------
+        ValueError
+            If the columns do not fit the rule.
+        """
+        from skquant._exports import to_sql
+
+        return to_sql(self, columns)
+
+    def to_onnx(self, path=None):
+        """Return the rule as an ONNX model in float64; needs the ``onnx`` extra.
+
+        Parameters
+        ----------
+        path : str or path-like, default=None
+            File to write, too.
+
+        Returns
+        -------
+        model : onnx.ModelProto
+            Input ``scores`` (n, d); output ``label`` (n,) and, if the rule has a
+            temperature, ``responsibilities`` (n, K).
+
+        Raises
+        ------
+        ImportError
+            Without the onnx package.
+        ValueError
+            For responsibilities other than softmax at a positive temperature.
+        """
+        from skquant._exports import to_onnx
+
+        return to_onnx(self, path)
+
     def __eq__(self, other):
         if not isinstance(other, AffineMaxRule):
             return NotImplemented

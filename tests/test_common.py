@@ -1,5 +1,6 @@
 """scikit-learn's own checks, with no expected failures."""
 
+import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import (
     check_dataframe_column_names_consistency,
@@ -18,6 +19,7 @@ from sklearn.utils.estimator_checks import (
 
 from skquant import (
     DExchangeQuantizer,
+    FigureOfMeritQuantizer,
     IntervalQuantizer,
     KMeansQuantizer,
     SoftVoronoiQuantizer,
@@ -45,6 +47,12 @@ pytestmark = [
     ),
 ]
 
+
+def lightest_cell(labels, X, y, sample_weight):
+    """A figure of merit: the weight of the lightest cell."""
+    return float(np.bincount(labels, sample_weight, minlength=3).min())
+
+
 # every estimator at its defaults once; the checks do not depend on the search's length
 ESTIMATORS = [
     KMeansQuantizer(),
@@ -59,6 +67,7 @@ ESTIMATORS = [
     IntervalQuantizer(n_bins=2),
     IntervalQuantizer(n_bins=3),
     IntervalQuantizer(),
+    FigureOfMeritQuantizer(lightest_cell, n_bins=3, max_iter=5, random_state=0),
 ] + [
     kind(n_bins, criterion=criterion, random_state=0, **options)
     for kind, options in (
@@ -83,6 +92,7 @@ def test_scikit_learn_checks(estimator, check):
         DExchangeQuantizer(),
         SoftVoronoiQuantizer(),
         IntervalQuantizer(),
+        FigureOfMeritQuantizer(lightest_cell, n_bins=3, max_iter=2),
     ],
 )
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ class BaseQuantizer(
         X : array-like of shape (n, d)
             Scores, one row an event. They are not centred: the origin counts.
         y : None
-            Ignored; there for scikit-learn's conventions.
+            Ignored, but by a quantizer whose figure of merit takes it.
         sample_weight : array-like of shape (n,), default=None
             Nonnegative weights; a row of weight zero is as if absent, and a row of
             weight 3 as if there three times.
@@ -142,14 +142,14 @@ class BaseQuantizer(
         """
         before = vars(self).copy()
         try:
-            self._fit(X, sample_weight)
+            self._fit(X, y, sample_weight)
         except BaseException:
             vars(self).clear()
             vars(self).update(before)
             raise
         return self
 
-    def _fit(self, X, sample_weight):
+    def _fit(self, X, y, sample_weight):
         X = validate_data(self, X, dtype=FLOAT_DTYPES, order="C")
         weights = check_weights(sample_weight, X)
         names = getattr(self, "feature_names_in_", None)
@@ -168,7 +168,7 @@ class BaseQuantizer(
             random_state,
             names,
         )
-        self._check_table(X, weights, atoms)
+        self._check_table(X, y, weights, atoms)
         n_atoms = len(problem.points)
         n_bins = min(self.n_bins, n_atoms)
         if n_bins < self.n_bins:
@@ -182,8 +182,8 @@ class BaseQuantizer(
         solution = self._solve(problem, n_bins, atoms, random_state)
         self._adopt(X, weights, problem, atoms, solution)
 
-    def _check_table(self, X, weights, atoms):
-        """Check parameters against the table."""
+    def _check_table(self, X, y, weights, atoms):
+        """Check parameters against the table, and take from it what is needed."""
 
     def _adopt(self, X, weights, problem, atoms, solution):
         """Set the fitted attributes from a solution, and warn of its limits.

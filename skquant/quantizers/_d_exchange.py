@@ -158,7 +158,7 @@ class DExchangeQuantizer(BaseQuantizer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _check_table(self, X, weights, atoms):
+    def _check_table(self, X, y, weights, atoms):
         if self.n_bins * self.min_bin_weight > 1.0 + 1e-12:
             raise ValueError(
                 "n_bins * min_bin_weight must be at most 1; got "

@@ -66,12 +66,12 @@ _MODULES = {
         "SpanningTree",
         "sample_structure",
     ],
-    "_quantization": [
+    "_occupancy": [
         "balanced_responsibilities",
-        "optimize_rule",
         "perturbed_labels",
         "soft_responsibilities",
     ],
+    "_black_box": ["optimize_rule"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

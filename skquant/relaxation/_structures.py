@@ -10,7 +10,7 @@ from itertools import combinations, permutations, product
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from skquant.relaxation._checks import check_choice, check_count, check_scale
+from skquant.relaxation._checks import check_count
 from skquant.relaxation._noise import noise_generator, sample_noise
 from skquant.relaxation._projections import (
     birkhoff_projection,
@@ -20,6 +20,7 @@ from skquant.relaxation._projections import (
     top_k,
 )
 from skquant.relaxation._responsibilities import RELAXATIONS, relax_logits
+from skquant.relaxation._structure_base import Structure
 from skquant.relaxation._subsets import (
     chain_marginals,
     chain_subset,
@@ -45,275 +46,20 @@ __all__ = [
 ]
 
 _MOST_PERMUTED = 8
-_MOST_VERTICES = 1_000_000
 
 
-class _Structure:
-    """What the structures share.
-
-    A subclass has ``shape`` (of one vertex), ``regularizers`` (the first is the
-    exponential family), ``_check`` (feasibility), ``_best(u)``, ``_family(z)``, which
-    returns marginals and log partition at temperature 1 for real or complex z, and
-    ``_list()``.
-    """
-
-    regularizers = ("exponential",)
-
-    def __repr__(self):
-        options = ", ".join(f"{name}={value}" for name, value in vars(self).items())
-        return f"{type(self).__name__}({options})"
-
-    def _utilities(self, u, name="u"):
-        u = np.asarray(u, dtype=np.float64)
-        core = len(self.shape)
-        if u.shape[u.ndim - core :] != self.shape or u.ndim < core:
-            raise ValueError(
-                f"{name} must have shape (..., {', '.join(map(str, self.shape))}) for "
-                f"{self!r}; got {u.shape}."
-            )
-        if np.isnan(u).any() or (u == np.inf).any():
-            raise ValueError(
-                f"{name} must be finite or -inf; got {np.isnan(u).sum()} NaN and "
-                f"{(u == np.inf).sum()} +inf."
-            )
-        return u
-
-    def _rows(self, u):
-        """Utilities with the batch axes made one."""
-        lead = u.shape[: u.ndim - len(self.shape)]
-        return u.reshape(int(np.prod(lead)), *self.shape)
-
-    def argmax(self, u):
-        """Return the vertex of largest utility; the first of equals where that is said.
-
-        Parameters
-        ----------
-        u : array-like of shape (..., *shape)
-            Utilities; -inf is forbidden.
-
-        Returns
-        -------
-        x : ndarray of the shape of u
-            Zeros and ones.
-
-        Raises
-        ------
-        ValueError
-            For NaN, +inf, or where nothing is allowed.
-        """
-        u = self._utilities(u)
-        self._feasible(u)
-        return self._best(u)
-
-    def _feasible(self, u):
-        pass
-
-    def _scaled(self, u, temperature):
-        # differences to the largest: a low temperature must not overflow
-        axes = tuple(range(-len(self.shape), 0))
-        top = u.max(axis=axes, keepdims=True, initial=-np.inf)
-        top = np.where(np.isfinite(top), top, 0.0)
-        with np.errstate(over="ignore"):
-            return (u - top) / temperature, np.squeeze(top, axis=axes)
-
-    def marginals(self, u, temperature=1.0):
-        """Return the mean vertex under ``exp(<u, x> / temperature)``.
-
-        Parameters
-        ----------
-        u : array-like of shape (..., *shape)
-            Utilities.
-        temperature : float, default=1.0
-            Nonnegative; 0 gives `argmax`.
-
-        Returns
-        -------
-        mean : ndarray of the shape of u
-            In the convex hull of the vertices.
-
-        Raises
-        ------
-        ValueError
-            As `argmax`, or for a negative temperature.
-        """
-        u = self._utilities(u)
-        self._feasible(u)
-        temperature = check_scale("temperature", temperature, positive=False)
-        if temperature == 0.0:
-            return self._best(u)
-        return self._family(self._scaled(u, temperature)[0])[0]
-
-    def log_partition(self, u, temperature=1.0):
-        """Return ``temperature * log sum_x exp(<u, x> / temperature)``.
-
-        Parameters
-        ----------
-        u : array-like of shape (..., *shape)
-            Utilities.
-        temperature : float, default=1.0
-            Nonnegative; 0 gives the largest utility. The value falls to it as the
-            temperature does.
-
-        Returns
-        -------
-        value : ndarray of shape (...)
-            Its gradient is `marginals`.
-
-        Raises
-        ------
-        ValueError
-            As `marginals`.
-        """
-        u = self._utilities(u)
-        self._feasible(u)
-        temperature = check_scale("temperature", temperature, positive=False)
-        axes = tuple(range(-len(self.shape), 0))
-        if temperature == 0.0:
-            best = self._best(u)
-            return np.sum(np.where(best > 0, u, 0.0), axis=axes)
-        if self._size is None:
-            return temperature * self._family(u / temperature)[1]
-        z, top = self._scaled(u, temperature)
-        return temperature * self._family(z)[1] + top * self._size
-
-    # ones in a vertex; None if vertices differ in it
-    _size = None
-
-    def relax(self, u, temperature=1.0, regularizer=None):
-        """Return the maximizer of ``<u, x> - temperature * f(x)`` over the polytope.
-
-        Parameters
-        ----------
-        u : array-like of shape (..., *shape)
-            Utilities.
-        temperature : float, default=1.0
-            Nonnegative; 0 gives `argmax`.
-        regularizer : str, default=None
-            One of ``regularizers``; None is the first.
-
-        Returns
-        -------
-        x : ndarray of the shape of u
-
-        Raises
-        ------
-        ValueError
-            As `marginals`, or for an unknown regularizer.
-        """
-        regularizer = self._regularizer(regularizer)
-        temperature = check_scale("temperature", temperature, positive=False)
-        if regularizer == "exponential" or temperature == 0.0:
-            return self.marginals(u, temperature)
-        u = self._utilities(u)
-        self._feasible(u)
-        return self._relax(u, temperature, regularizer)
-
-    def _regularizer(self, regularizer):
-        if regularizer is None:
-            return self.regularizers[0]
-        return check_choice("regularizer", regularizer, self.regularizers)
-
-    def vjp(self, u, v, temperature=1.0, regularizer=None, method="exact"):
-        """Multiply a cotangent by the Jacobian of `relax`, which is symmetric.
-
-        Parameters
-        ----------
-        u : array-like of shape (..., *shape)
-            Utilities.
-        v : array-like
-            Cotangent; broadcasts to the shape of u.
-        temperature : float, default=1.0
-            Positive.
-        regularizer : str, default=None
-            As in `relax`.
-        method : {"exact", "two-solve"}, default="exact"
-            "exact" is a closed form, or for the exponential family the derivative of
-            its program along v by a complex step: the covariance of the vertices times
-            ``v / temperature``. "two-solve" is a central difference of `relax`, of
-            step ``1e-5 max(1, |u|) / |v|``.
-
-        Returns
-        -------
-        product : ndarray of the shape of u
-
-        Raises
-        ------
-        ValueError
-            As `relax`; also for a temperature of 0, where there is no derivative, and
-            for "exact" where there is no closed form.
-
-        References
-        ----------
-        .. [1] J. Domke, "Implicit Differentiation by Perturbation", NeurIPS 2010.
-        .. [2] W. Squire, G. Trapp, "Using Complex Variables to Estimate Derivatives of
-           Real Functions", SIAM Review 40, 1998.
-           https://doi.org/10.1137/S003614459631241X
-        """
-        regularizer = self._regularizer(regularizer)
-        check_choice("method", method, ("exact", "two-solve"))
-        temperature = check_scale("temperature", temperature)
-        u = self._utilities(u)
-        self._feasible(u)
-        v = np.broadcast_to(np.asarray(v, dtype=np.float64), u.shape)
-        if not np.isfinite(v).all():
-            raise ValueError("v must be finite; got NaN or infinite entries.")
-        if method == "two-solve":
-            return self._two_solve(u, v, temperature, regularizer)
-        if regularizer != "exponential":
-            return self._exact_vjp(u, v, temperature, regularizer)
-        axes = tuple(range(-len(self.shape), 0))
-        size = np.abs(v).max(axis=axes, keepdims=True, initial=0.0)
-        # far below rounding, so that no second-order term is left
-        step = 1e-30 / np.where(size > 0, size, 1.0)
-        z = self._scaled(u, temperature)[0] + 1j * (v * step)
-        product = self._family(z)[0].imag / step / temperature
-        return np.where(size > 0, product, 0.0)
-
-    def _exact_vjp(self, u, v, temperature, regularizer):
-        raise ValueError(
-            f"method='exact' is not known for regularizer={regularizer!r} of {self!r}; "
-            "use 'two-solve'."
-        )
-
-    def _two_solve(self, u, v, temperature, regularizer):
-        axes = tuple(range(-len(self.shape), 0))
-        finite = np.where(np.isfinite(u), u, 0.0)
-        norms = [np.sqrt(np.sum(a * a, axis=axes, keepdims=True)) for a in (finite, v)]
-        step = 1e-5 * np.maximum(1.0, norms[0]) / np.where(norms[1] > 0, norms[1], 1.0)
-        up, down = (
-            self.relax(u + sign * step * v, temperature, regularizer)
-            for sign in (1, -1)
-        )
-        return np.where(norms[1] > 0, (up - down) / (2 * step), 0.0)
-
-    def vertices(self):
-        """Return all vertices; for small sizes.
-
-        Returns
-        -------
-        vertices : ndarray of shape (m, *shape)
-            Zeros and ones, each vertex once.
-
-        Raises
-        ------
-        ValueError
-            If there are more than a million.
-        """
-        found = []
-        for vertex in self._list():
-            found.append(vertex)
-            if len(found) > _MOST_VERTICES:
-                raise ValueError(f"{self!r} has more than {_MOST_VERTICES} vertices.")
-        return np.array(found, dtype=np.float64).reshape(len(found), *self.shape)
-
-
-class Simplex(_Structure):
+class Simplex(Structure):
     """One-hot vectors.
 
     Parameters
     ----------
     n : int
         Number of categories.
+
+    References
+    ----------
+    .. [1] M. Blondel, A. Martins, V. Niculae, "Learning with Fenchel-Young Losses",
+       JMLR 21, 2020. arXiv:1901.02324.
 
     Examples
     --------
@@ -340,7 +86,6 @@ class Simplex(_Structure):
         return top_k(u, 1)
 
     def _family(self, z):
-
         log_partition = log_sum(z)
         with np.errstate(under="ignore"):
             return np.exp(z - log_partition[..., None]), log_partition
@@ -356,7 +101,7 @@ class Simplex(_Structure):
         return iter(np.eye(self.n))
 
 
-class Hypercube(_Structure):
+class Hypercube(Structure):
     """All vectors of bits. A bit is on if its utility is positive.
 
     Parameters
@@ -368,6 +113,11 @@ class Hypercube(_Structure):
     -----
     The noise that makes a bit's marginal the logistic function is logistic, the
     difference of two Gumbels.
+
+    References
+    ----------
+    .. [1] M. Paulus et al., "Gradient Estimation with Stochastic Softmax Tricks",
+       NeurIPS 2020. arXiv:2006.08063.
 
     Examples
     --------
@@ -394,7 +144,6 @@ class Hypercube(_Structure):
             return np.clip(u / temperature, -1e300, 1e300), 0.0
 
     def _family(self, z):
-
         log_each = log_add(z, np.zeros_like(z))
         with np.errstate(under="ignore"):
             return np.exp(z - log_each), log_each.sum(axis=-1)
@@ -410,13 +159,20 @@ class Hypercube(_Structure):
         return product([0.0, 1.0], repeat=self.n)
 
 
-class KSubset(_Structure):
+class KSubset(Structure):
     """Subsets of k of n, as vectors of bits.
 
     Parameters
     ----------
     n, k : int
         Size of the whole, and of a subset.
+
+    References
+    ----------
+    .. [1] K. Swersky et al., "Probabilistic n-Choose-k Models for Classification and
+       Ranking", NeurIPS 2012 (the dynamic program).
+    .. [2] M. Paulus et al., "Gradient Estimation with Stochastic Softmax Tricks",
+       NeurIPS 2020. arXiv:2006.08063.
 
     Examples
     --------
@@ -473,7 +229,7 @@ class KSubset(_Structure):
             yield vertex
 
 
-class ChainKSubset(_Structure):
+class ChainKSubset(Structure):
     """Subsets of k of n nodes in a row, with utilities of neighboring pairs.
 
     A vertex holds the n bits of the nodes, then the n - 1 products of neighbors.
@@ -482,6 +238,11 @@ class ChainKSubset(_Structure):
     ----------
     n, k : int
         Number of nodes, and size of a subset.
+
+    References
+    ----------
+    .. [1] M. Paulus et al., "Gradient Estimation with Stochastic Softmax Tricks",
+       NeurIPS 2020. arXiv:2006.08063.
 
     Examples
     --------
@@ -533,13 +294,25 @@ class ChainKSubset(_Structure):
             yield self._with_pairs(vertex)
 
 
-class SpanningTree(_Structure):
+class SpanningTree(Structure):
     """Spanning trees of a graph: bits of its edges, the upper triangle row by row.
 
     Parameters
     ----------
     n_nodes : int
         Number of nodes; an absent edge has utility -inf.
+
+    Notes
+    -----
+    Marginals are those of arborescences from node 0, both directions together.
+
+    References
+    ----------
+    .. [1] M. Paulus et al., "Gradient Estimation with Stochastic Softmax Tricks",
+       NeurIPS 2020. arXiv:2006.08063.
+    .. [2] W. Grassmann, M. Taksar, D. Heyman, "Regenerative Analysis and Steady State
+       Distributions for Markov Chains", Operations Research 33, 1985 (elimination
+       without subtraction). https://doi.org/10.1287/opre.33.5.1107
 
     Examples
     --------
@@ -560,8 +333,13 @@ class SpanningTree(_Structure):
         return self.n_nodes - 1
 
     def _feasible(self, u):
-        if (self._best(u).sum(axis=-1) < self.n_nodes - 1).any():
+        self._vertex(u)
+
+    def _vertex(self, u):
+        best = self._best(u)
+        if (best.sum(axis=-1) < self.n_nodes - 1).any():
             raise ValueError("u must allow a connected graph in every row; got none.")
+        return best
 
     def _best(self, u):
         rows = [best_spanning_tree(row, self.n_nodes) for row in self._rows(u)]
@@ -592,7 +370,7 @@ class SpanningTree(_Structure):
                 yield chosen
 
 
-class Arborescence(_Structure):
+class Arborescence(Structure):
     """Directed spanning trees from a root: bits (n, n) of edges from head to dependent.
 
     Parameters
@@ -602,6 +380,13 @@ class Arborescence(_Structure):
     root : int, default=0
         The node without a head. Utilities of the diagonal and of edges into the root
         do not count.
+
+    References
+    ----------
+    .. [1] J. Edmonds, "Optimum Branchings", J. Res. NBS 71B, 1967.
+       https://doi.org/10.6028/jres.071b.032
+    .. [2] T. Koo et al., "Structured Prediction Models via the Matrix-Tree Theorem",
+       EMNLP 2007. https://aclanthology.org/D07-1015
 
     Examples
     --------
@@ -671,7 +456,7 @@ class Arborescence(_Structure):
         return False
 
 
-class Matching(_Structure):
+class Matching(Structure):
     """Perfect matchings: permutation matrices (n, n).
 
     Its regularizers are three different relaxations: "entropy" is the entropic plan
@@ -682,6 +467,11 @@ class Matching(_Structure):
     ----------
     n : int
         Number of rows.
+
+    References
+    ----------
+    .. [1] G. Mena et al., "Learning Latent Permutations with Gumbel-Sinkhorn
+       Networks", ICLR 2018. arXiv:1802.08665.
 
     Examples
     --------
@@ -706,6 +496,12 @@ class Matching(_Structure):
     def _size(self):
         return self.n
 
+    def _feasible(self, u):
+        self._best(u)
+
+    def _vertex(self, u):
+        return self._best(u)
+
     def _best(self, u):
         result = np.zeros((len(self._rows(u)), *self.shape))
         for vertex, row in zip(result, self._rows(u), strict=True):
@@ -719,7 +515,6 @@ class Matching(_Structure):
                 f"n must be at most {_MOST_PERMUTED} for the mean permutation, a "
                 f"permanent; got {self.n}. Use relax with 'entropy'."
             )
-
         orders = np.array(list(permutations(range(self.n))))
         utilities = sum(z[..., i, orders[:, i]] for i in range(self.n))
         log_partition = log_sum(utilities)
