@@ -16,7 +16,9 @@ from reference import (
     slow_fractional,
     slow_information,
 )
+from scipy.special import softmax
 from scipy.stats import chi2
+from sklearn.exceptions import ConvergenceWarning
 from skquant.solvers._soft_kernel import scratch_size, softmax_pass
 
 from skquant import (
@@ -40,6 +42,7 @@ from skquant.solvers._soft import (
     hard_information,
     nearest_center_distance,
 )
+from skquant.solvers._soft_search import center_rule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -854,3 +857,97 @@ def test_one_cell(solver, family, relaxation):
         np.testing.assert_array_equal(quantizer.predict_proba(scores), 1.0)
         np.testing.assert_array_equal(quantizer.sample_labels(scores), 0)
         assert quantizer.score(scores, sample_weight=weights) == pytest.approx(kept)
+
+
+# --- least weights -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("criterion", [DOptimality(), NormalizedTrace()], ids=repr)
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("temperature", [0.3, 1.0])
+def test_gradient_with_prices_against_finite_differences(
+    criterion, family, temperature
+):
+    problem = small_problem(criterion)
+    rng = np.random.default_rng(4)
+    centers = rng.normal(size=(4, problem.points.shape[1]))
+    # one cell far from everything
+    centers[3] += 3.0
+    objective = SoftObjective(
+        problem, FAMILIES[family], RELAXATIONS["softmax"], 1.0, 0.2
+    )
+    parameters = FAMILIES[family].pack(*center_rule(centers), 1.0)
+    value, gradient, _ = objective.value_and_gradient(
+        parameters, temperature, criterion
+    )
+    assert (objective._prices > 0).any()
+    slopes, offsets = objective.logits(parameters, temperature)
+    shares = softmax((problem.points @ slopes.T + offsets) / temperature**2, axis=1)
+    assert (problem.weights @ shares >= 0.2 - 1e-8).all()
+    numeric = np.zeros_like(gradient)
+    for index in np.ndindex(*parameters.shape):
+        step = np.zeros_like(parameters)
+        step[index] = 1e-4
+        up, down = (
+            objective.value_and_gradient(parameters + s * step, temperature, criterion)
+            for s in (1, -1)
+        )
+        numeric[index] = (up[0] - down[0]) / 2e-4
+    np.testing.assert_allclose(gradient, numeric, atol=2e-6 * np.abs(numeric).max())
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("least", [0.05, 0.15, 0.18])
+def test_cells_keep_their_least_weight(solver, family, least):
+    rng = np.random.default_rng(0)
+    # heavy tails: the free optimum has light cells
+    scores = rng.standard_t(2, size=(400, 2))
+    weights = rng.exponential(size=400)
+    free = SoftVoronoiQuantizer(5, random_state=0).fit(scores, sample_weight=weights)
+    assert free.cell_weights_.min() / weights.sum() < 0.05
+    quantizer = SoftVoronoiQuantizer(
+        5,
+        solver=solver,
+        family=family,
+        min_bin_weight=least,
+        n_init=2,
+        max_iter=60,
+        random_state=0,
+    ).fit(scores, sample_weight=weights)
+    shares = quantizer.cell_weights_ / weights.sum()
+    assert shares.min() >= least * (1 - 1e-9)
+    np.testing.assert_array_equal(quantizer.predict(scores), quantizer.labels_)
+    assert quantizer.retention_ <= free.retention_ + 1e-9
+    assert quantizer.retention_ > 0.5 * free.retention_
+
+
+def test_a_least_weight_that_heavy_rows_forbid_warns():
+    scores = np.random.default_rng(0).normal(size=(6, 2))
+    weights = np.array([10.0, 1, 1, 1, 1, 1])
+    with pytest.warns(ConvergenceWarning, match="min_bin_weight"):
+        SoftVoronoiQuantizer(3, min_bin_weight=0.33, random_state=0).fit(
+            scores, sample_weight=weights
+        )
+
+
+def test_a_least_weight_that_changes_nothing():
+    scores = np.random.default_rng(1).normal(size=(300, 2))
+    options = dict(n_bins=3, random_state=0)
+    free = SoftVoronoiQuantizer(**options).fit(scores)
+    least = 0.5 * free.cell_weights_.min() / 300
+    held = SoftVoronoiQuantizer(min_bin_weight=least, **options).fit(scores)
+    np.testing.assert_array_equal(free.labels_, held.labels_)
+
+
+@pytest.mark.parametrize(
+    "options, match",
+    [
+        ({"min_bin_weight": 0.4, "n_bins": 3}, "at most 1"),
+        ({"min_bin_weight": 0.1, "relaxation": "sparsemax"}, "softmax"),
+        ({"min_bin_weight": -0.1}, "min_bin_weight"),
+    ],
+)
+def test_bad_least_weights(options, match):
+    with pytest.raises(ValueError, match=match):
+        SoftVoronoiQuantizer(**options).fit(np.eye(20))

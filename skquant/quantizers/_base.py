@@ -184,6 +184,12 @@ class BaseQuantizer(
 
     def _check_table(self, X, y, weights, atoms):
         """Check parameters against the table, and take from it what is needed."""
+        least = getattr(self, "min_bin_weight", 0.0)
+        if self.n_bins * least > 1.0 + 1e-12:
+            raise ValueError(
+                "n_bins * min_bin_weight must be at most 1; got "
+                f"{self.n_bins} * {least} = {self.n_bins * least:.4g}."
+            )
 
     def _adopt(self, X, weights, problem, atoms, solution):
         """Set the fitted attributes from a solution, and warn of its limits.
@@ -271,6 +277,17 @@ class BaseQuantizer(
             for each in (labels, ruled)
         )
         return hard >= free - 1e-12 * max(1.0, abs(free))
+
+    def _warn_of_light_cells(self, problem, labels, n_bins):
+        shares = np.bincount(labels, problem.weights, minlength=n_bins)
+        if shares.min() < self.min_bin_weight * (1.0 - 1e-12):
+            warn(
+                f"min_bin_weight={self.min_bin_weight} was not reached: the lightest "
+                f"of {n_bins} cells has {shares.min():.4g} of the weight, and the rows "
+                "are too heavy to share out better. Use fewer cells.",
+                ConvergenceWarning,
+                stacklevel=7,
+            )
 
     def _warn_of_limits(self, problem, solution, pair, weights):
         if not solution.converged:

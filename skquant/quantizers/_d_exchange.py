@@ -1,10 +1,8 @@
 """Free labels by exact exchange, and the rule that reproduces them."""
 
 from numbers import Integral, Real
-from warnings import warn
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from skquant._validation import Interval, StrOptions, check_labels
 from skquant.criteria import NormalizedTrace
@@ -158,14 +156,6 @@ class DExchangeQuantizer(BaseQuantizer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _check_table(self, X, y, weights, atoms):
-        if self.n_bins * self.min_bin_weight > 1.0 + 1e-12:
-            raise ValueError(
-                "n_bins * min_bin_weight must be at most 1; got "
-                f"{self.n_bins} * {self.min_bin_weight} = "
-                f"{self.n_bins * self.min_bin_weight:.4g}."
-            )
-
     def _initial_labels(self, atoms, n_bins):
         if isinstance(self.init, str):
             return self.init
@@ -223,17 +213,6 @@ class DExchangeQuantizer(BaseQuantizer):
                 ),
             },
         )
-
-    def _warn_of_light_cells(self, problem, labels, n_bins):
-        shares = np.bincount(labels, problem.weights, minlength=n_bins)
-        if shares.min() < self.min_bin_weight * (1.0 - 1e-12):
-            warn(
-                f"min_bin_weight={self.min_bin_weight} was not reached: the lightest "
-                f"of {n_bins} cells has {shares.min():.4g} of the weight, and the rows "
-                "are too heavy to share out better. Use fewer cells.",
-                ConvergenceWarning,
-                stacklevel=7,
-            )
 
 
 def _deployed_rule(problem, labels, n_bins):

@@ -62,6 +62,11 @@ class SoftVoronoiQuantizer(BaseQuantizer):
     record_every : int, default=25
         Updates between snapshots; the first and the last are always recorded, and
         the end of every temperature of L-BFGS.
+    min_bin_weight : float, default=0.0
+        Share of the total weight that every cell keeps: of the randomized rule while
+        it is annealed (the offsets of light cells are raised, as in entropic
+        transport), and of the hard rule on the training rows, or there is a warning.
+        It needs softmax.
     rank_rtol : float, default=1e-10
         Relative tolerance of the rank; 1e-6 at least for float32 scores.
     n_jobs : int, default=None
@@ -154,6 +159,7 @@ class SoftVoronoiQuantizer(BaseQuantizer):
         ],
         "temperature_end_ratio": [Interval(Real, 0, 1, closed="right")],
         "record_every": [Interval(Integral, 1, None, closed="left")],
+        "min_bin_weight": [Interval(Real, 0, 1, closed="left")],
     }
 
     def __init__(
@@ -171,6 +177,7 @@ class SoftVoronoiQuantizer(BaseQuantizer):
         temperature_start_ratio="auto",
         temperature_end_ratio=0.05,
         record_every=25,
+        min_bin_weight=0.0,
         rank_rtol=1e-10,
         n_jobs=None,
         random_state=None,
@@ -188,10 +195,19 @@ class SoftVoronoiQuantizer(BaseQuantizer):
         self.temperature_start_ratio = temperature_start_ratio
         self.temperature_end_ratio = temperature_end_ratio
         self.record_every = record_every
+        self.min_bin_weight = min_bin_weight
         self.rank_rtol = rank_rtol
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+
+    def _check_table(self, X, y, weights, atoms):
+        super()._check_table(X, y, weights, atoms)
+        if self.min_bin_weight > 0.0 and self.relaxation != "softmax":
+            raise ValueError(
+                "min_bin_weight needs relaxation='softmax'; got "
+                f"relaxation={self.relaxation!r}."
+            )
 
     def _solve(self, problem, n_bins, atoms, random_state):
         solver = "lbfgs" if self.solver == "auto" else self.solver
@@ -217,6 +233,7 @@ class SoftVoronoiQuantizer(BaseQuantizer):
                 temperature_start_ratio=start_ratio,
                 temperature_end_ratio=self.temperature_end_ratio,
                 record_every=self.record_every,
+                min_bin_weight=self.min_bin_weight,
             )
 
         snapshots = run(problem)
@@ -224,6 +241,10 @@ class SoftVoronoiQuantizer(BaseQuantizer):
             # below the rank ceiling every rule has the same value
             snapshots = run(problem.whitened(NormalizedTrace()))
         chosen, last = best_snapshot(snapshots), snapshots[-1]
+        if not chosen.occupied:
+            logits = problem.points @ chosen.slopes.T + chosen.offsets
+            labels = np.argmax(logits, axis=1)
+            self._warn_of_light_cells(problem, labels, n_bins)
         return Solution(
             labels=None,
             coef=chosen.slopes,

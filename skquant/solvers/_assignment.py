@@ -72,3 +72,32 @@ def raise_light_cells(problem, labels, n_bins, min_bin_weight):
     if shares.min() >= min_bin_weight * (1.0 - 1e-12):
         return dealt
     return repaired
+
+
+def lift_light_cells(problem, slopes, offsets, least):
+    """Raise offsets until every cell of a rule has a least share of the weight.
+
+    The lightest cell gets the rows that are nearest to it in logits, again and again;
+    returns the offsets, and whether that ended well.
+    """
+    if least == 0.0:
+        return offsets, True
+    offsets = offsets.copy()
+    enough = least * (1.0 - 1e-12)
+    for _ in range(20 * len(offsets)):
+        logits = problem.points @ slopes.T + offsets
+        labels = np.argmax(logits, axis=1)
+        shares = np.bincount(labels, problem.weights, minlength=len(offsets))
+        cell = int(np.argmin(shares))
+        if shares[cell] >= enough:
+            return offsets, True
+        rows = np.flatnonzero(labels != cell)
+        gaps = logits[rows].max(axis=1) - logits[rows, cell]
+        order = np.argsort(gaps, kind="stable")
+        gathered = shares[cell] + np.cumsum(problem.weights[rows[order]])
+        last = min(int(np.searchsorted(gathered, enough)), len(order) - 1)
+        # to the middle of the way to the next row, so that ties do not decide
+        beyond = gaps[order[min(last + 1, len(order) - 1)]]
+        rise = 0.5 * (gaps[order[last]] + beyond)
+        offsets[cell] += rise if rise > gaps[order[last]] else 1.000001 * rise + 1e-12
+    return offsets, False

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 
+from skquant.relaxation._occupancy import log_partition_and_weights, occupancy_prices
 from skquant.relaxation._responsibilities import Softmax, relax_logits
+from skquant.solvers._assignment import lift_light_cells
 from skquant.solvers._soft_kernel import scratch_size, softmax_pass
 
 _BLOCK_ROWS = 4096
@@ -67,6 +69,8 @@ class Snapshot:
         Value and efficiency of its hard limit.
     gradient_norm : float
         Norm of the objective's gradient in parameters over their unit of length.
+    occupied : bool
+        Whether every cell of the hard limit has its least weight.
     """
 
     step: int
@@ -78,20 +82,25 @@ class Snapshot:
     hard_value: float
     hard_retention: float
     gradient_norm: float
+    occupied: bool
 
 
 class SoftObjective:
     """Value and gradient of a randomized rule on a problem.
 
     Parameters are in units of a length, so step sizes and clipping are free of
-    units: the value is.
+    units: the value is. With a least weight, cells that would be lighter have their
+    offsets raised, by prices that are functions of the parameters and differentiated
+    as such; that needs softmax.
     """
 
-    def __init__(self, problem, family, relaxation, unit):
+    def __init__(self, problem, family, relaxation, unit, least_weight=0.0):
         self.problem = problem
         self.family = family
         self.relaxation = relaxation
         self.unit = unit
+        self.least_weight = least_weight
+        self._prices = None
 
     def _compiled(self, temperature):
         return temperature > 0 and isinstance(self.relaxation, Softmax)
@@ -124,9 +133,44 @@ class SoftObjective:
         )
         return sums
 
+    def _evaluate_prices(self, slopes, offsets, temperature):
+        """Return the function of prices that `occupancy_prices` asks for."""
+
+        def evaluate(prices):
+            value, cells, hessian = 0.0, 0.0, 0.0
+            for points, weights in self._blocks():
+                logits = points @ slopes.T + offsets
+                logits -= logits.max(axis=1, keepdims=True)
+                with np.errstate(over="ignore", under="ignore"):
+                    scaled = np.maximum(logits / temperature / temperature, -1e300)
+                parts = log_partition_and_weights(scaled, weights, prices)
+                value, cells, hessian = (
+                    total + part
+                    for total, part in zip((value, cells, hessian), parts, strict=True)
+                )
+            return value, cells, hessian
+
+        return evaluate
+
+    def logits(self, parameters, temperature):
+        """Return slopes and offsets, with the prices of light cells added."""
+        slopes, offsets = self.family.logits(parameters, self.unit)
+        if self.least_weight == 0.0 or temperature == 0.0:
+            return slopes, offsets
+        evaluate = self._evaluate_prices(slopes, offsets, temperature)
+        shares = np.full(len(slopes), self.least_weight)
+        start = np.zeros(len(slopes)) if self._prices is None else self._prices
+        self._prices, _ = occupancy_prices(
+            evaluate, shares, start, at_least=True, tol=1e-11
+        )
+        return slopes, offsets + temperature**2 * self._prices
+
     def information(self, parameters, temperature):
         """Return cell means (about the origin) and information of the rule."""
-        slopes, offsets = self.family.logits(parameters, self.unit)
+        slopes, offsets = self.logits(parameters, temperature)
+        return self._information(slopes, offsets, temperature)
+
+    def _information(self, slopes, offsets, temperature):
         if self._compiled(temperature):
             sums = self._softmax_sums(slopes, offsets, temperature)
         else:
@@ -140,6 +184,23 @@ class SoftObjective:
         means = moments / np.where(cell_weights > 0, cell_weights, 1.0)[:, None]
         return means, self.problem.information(cell_weights, means)
 
+    def _pulled_back(self, slopes, offsets, temperature, projected, level):
+        """Gradients in offsets and slopes, (K, 1 + r), times the squared temperature,
+        of a value whose derivative in responsibilities is ``2 z_i' p_b - level_b``."""
+        if self._compiled(temperature):
+            return self._softmax_sums(
+                slopes, offsets, temperature, 2.0 * projected, -level
+            )
+        sums = np.zeros((len(slopes), 1 + slopes.shape[1]))
+        for points, weights in self._blocks():
+            ascent = 2.0 * points @ projected.T - level
+            ascent *= weights[:, None]
+            shares = self._responsibilities(points, slopes, offsets, temperature)
+            ascent = self.relaxation.vjp(shares, ascent)
+            sums[:, 0] += ascent.sum(axis=0)
+            sums[:, 1:] += ascent.T @ points
+        return sums
+
     def value_and_gradient(self, parameters, temperature, criterion):
         """Return the criterion's value, its gradient in the parameters, and the
         information.
@@ -149,26 +210,24 @@ class SoftObjective:
         information is singular the gradient is zero.
         """
         problem = self.problem.with_criterion(criterion)
-        means, information = self.information(parameters, temperature)
+        slopes, offsets = self.logits(parameters, temperature)
+        means, information = self._information(slopes, offsets, temperature)
         value = problem.value(information)
         if not np.isfinite(value):
             return value, np.zeros_like(parameters), information
         projected = means @ problem.gradient(information)
         level = np.sum(projected * means, axis=1)
-        slopes, offsets = self.family.logits(parameters, self.unit)
-        if self._compiled(temperature):
-            sums = self._softmax_sums(
-                slopes, offsets, temperature, 2.0 * projected, -level
-            )
-        else:
-            sums = np.zeros((len(slopes), 1 + slopes.shape[1]))
-            for points, weights in self._blocks():
-                ascent = 2.0 * points @ projected.T - level
-                ascent *= weights[:, None]
-                shares = self._responsibilities(points, slopes, offsets, temperature)
-                ascent = self.relaxation.vjp(shares, ascent)
-                sums[:, 0] += ascent.sum(axis=0)
-                sums[:, 1:] += ascent.T @ points
+        sums = self._pulled_back(slopes, offsets, temperature, projected, level)
+        if self._prices is not None and self._prices.any() and temperature > 0:
+            # held cells keep their weight: prices answer to every change
+            held = self._prices > 0
+            base = self.family.logits(parameters, self.unit)
+            evaluate = self._evaluate_prices(*base, temperature)
+            hessian = evaluate(self._prices)[2][np.ix_(held, held)]
+            answer = np.linalg.lstsq(hessian, sums[held, 0], rcond=1e-13)[0]
+            level = level.copy()
+            level[held] += answer
+            sums = self._pulled_back(slopes, offsets, temperature, projected, level)
         gradient = self.family.pull_back(parameters, self.unit, sums[:, 1:], sums[:, 0])
         # at a vanishing temperature the gradient is zero almost everywhere
         with np.errstate(over="ignore"):
@@ -180,7 +239,8 @@ class SoftObjective:
         """Record a state; the hard rule is judged on the whole problem, efficiencies
         are those of the problem ``report``."""
         value, gradient, information = evaluated
-        slopes, offsets = self.family.logits(parameters, self.unit)
+        slopes, offsets = self.logits(parameters, temperature)
+        offsets, occupied = lift_light_cells(whole, slopes, offsets, self.least_weight)
         hard = hard_information(whole, slopes, offsets)
         return Snapshot(
             step=step,
@@ -192,6 +252,7 @@ class SoftObjective:
             hard_value=whole.value(hard),
             hard_retention=report.efficiency(hard),
             gradient_norm=float(np.linalg.norm(gradient)),
+            occupied=occupied,
         )
 
 

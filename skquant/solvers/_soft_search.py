@@ -53,7 +53,9 @@ def _anneal(problem, rule, whole, report, family, relaxation, solver, options):
     """Anneal one start; return its snapshots."""
     slopes, offsets = rule
     unit = nearest_center_distance(slopes)
-    objective = SoftObjective(problem, FAMILIES[family], relaxation, unit)
+    objective = SoftObjective(
+        problem, FAMILIES[family], relaxation, unit, options.get("min_bin_weight", 0.0)
+    )
     start = objective.family.pack(slopes, offsets, unit)
     criteria = continuation(problem.criterion)
     # the last of a continuation is the nonsmooth one that it leads to
@@ -110,7 +112,12 @@ def anneal_rule(problem, rule):
 
 def best_snapshot(snapshots):
     """Return the snapshot of the best hard rule, the last of equal ones."""
-    return max(snapshots[::-1], key=lambda each: each.hard_value)
+    return max(snapshots[::-1], key=_rank)
+
+
+def _rank(snapshot):
+    """Cells of enough weight first, then the criterion."""
+    return snapshot.occupied, snapshot.hard_value
 
 
 def search_soft(
@@ -148,6 +155,7 @@ def search_soft(
             n_swaps=_SWAPS_A_START * n_init,
             n_jobs=n_jobs,
             verbose=verbose,
+            min_bin_weight=options.get("min_bin_weight", 0.0),
         ).labels
         _, means = cell_moments(problem.points, problem.weights, labels, n_bins)
         own_rule = partition_rule(first, labels, n_bins)
@@ -171,7 +179,8 @@ def search_soft(
                     f"{fit[0].hard_retention:.9g} -> {each.hard_retention:.9g} at step "
                     f"{each.step}"
                 )
-        return fits[int(np.argmax([each.hard_value for each in best]))]
+        ranks = [_rank(each) for each in best]
+        return fits[ranks.index(max(ranks))]
 
     fit = anneal_all([center_rule(centers) for centers in starts], "voronoi")
     if family == "affine_max":
