@@ -424,7 +424,7 @@ def sinkhorn(
         )
     log_rows = np.log(rows[rows > 0] / total)
     log_columns = np.log(columns[columns > 0] / columns.sum())
-    duals, n_iter = column_duals(
+    duals, n_iter = _column_duals(
         part, log_rows, log_columns, temperature, tol, max_iter
     )
     with np.errstate(under="ignore"):
@@ -451,15 +451,12 @@ def sinkhorn(
     return (plan, info) if return_info else plan
 
 
-def column_duals(
-    scores, log_rows, log_columns, temperature, tol, max_iter, at_least=False
-):
+def _column_duals(scores, log_rows, log_columns, temperature, tol, max_iter):
     """Return what is to be added to the columns of scores, and the sweeps it took.
 
     The softmax of every row, in shares of the rows, then has column sums
-    ``exp(log_columns)`` or, with at_least, not below: what is added is then
-    nonnegative, and 0 where the sum is above. The temperature falls by stages, each
-    from the duals of the last.
+    ``exp(log_columns)``. The temperature falls by stages, each from the duals of the
+    last.
     """
     finite = scores[np.isfinite(scores)]
     stages = [temperature]
@@ -475,13 +472,12 @@ def column_duals(
             duals / stage,
             0.3 * tol if last else 1e-3 / len(log_columns),
             max_iter if last else 50,
-            at_least,
         )
         duals = duals * stage
     return duals, n_iter
 
 
-def _sweeps(part, log_rows, log_columns, duals, tol, max_iter, at_least):
+def _sweeps(part, log_rows, log_columns, duals, tol, max_iter):
     """Alternate exact rows and exact columns, at temperature 1.
 
     Sweeps are slow where a plan is nearly a vertex. A Newton step of the column duals
@@ -495,36 +491,28 @@ def _sweeps(part, log_rows, log_columns, duals, tol, max_iter, at_least):
             row_duals = log_rows - logsumexp(part + duals, axis=1)
             shifted = logsumexp(part + row_duals[:, None], axis=0)
             before, duals = duals, log_columns - shifted
-            if at_least:
-                duals = np.maximum(duals, 0.0)
-            # rows were exact before this update: what it moves is the error
+            # rows were exact before this update
             sums = np.exp(shifted + before)
-            error = np.abs(sums - np.exp(shifted + duals)).max()
+            error = np.abs(targets - sums).max()
             if error <= tol:
                 break
             if newton_helps or n_iter % 10 == 0:
                 plan = np.exp(part + before + row_duals[:, None])
-                trial = _newton(plan, log_rows, before, targets - sums, at_least)
+                trial = _newton(plan, log_rows, before, targets - sums)
                 plan = np.exp(log_rows)[:, None] * RELAXATIONS["softmax"].forward(
                     part + trial
                 )
-                gap = targets - plan.sum(axis=0)
-                if at_least:
-                    gap = np.where(trial > 0, gap, np.maximum(gap, 0.0))
-                newton_helps = bool(np.abs(gap).max() < 0.5 * error)
+                left = np.abs(targets - plan.sum(axis=0)).max()
+                newton_helps = bool(left < 0.5 * error)
                 if newton_helps:
                     duals = trial
     return duals, n_iter
 
 
-def _newton(plan, log_rows, duals, gap, at_least):
+def _newton(plan, log_rows, duals, gap):
     """Duals after a Newton step from a plan with exact rows; unchanged if singular."""
-    free = np.full(len(duals), True)
-    if at_least:
-        free = (duals > 0) | (gap > 0)
-    else:
-        # a constant added to all changes nothing
-        free[np.argmax(plan.sum(axis=0))] = False
+    # a constant added to all changes nothing: one column stays as it is
+    free = np.arange(len(duals)) != np.argmax(plan.sum(axis=0))
     hessian = -(plan * np.exp(-log_rows)[:, None]).T @ plan
     diagonal = np.arange(len(duals))
     hessian[diagonal, diagonal] = 0.0
@@ -537,7 +525,7 @@ def _newton(plan, log_rows, duals, gap, at_least):
         return result
     if np.isfinite(step).all():
         result[free] += step
-    return np.maximum(result, 0.0) if at_least else result
+    return result
 
 
 def birkhoff_projection(scores, *, temperature=1.0, tol=1e-10, max_iter=10_000):
