@@ -144,6 +144,25 @@ def test_grid_search_and_pickle():
     assert "_table" not in vars(best)
 
 
+def test_rows_of_weight_zero_are_left_out():
+    X, seen = table(n=100), []
+    weights = np.r_[np.zeros(40), np.ones(60)]
+    y = list(range(100))
+
+    def figure(labels, X, y, sample_weight):
+        seen.append((len(labels), len(X), y[0], sample_weight.min()))
+        return lightest_cell(labels, X, y, sample_weight)
+
+    quantizer = FigureOfMeritQuantizer(figure, 4, max_iter=2, random_state=0)
+    quantizer.fit(X, y, sample_weight=weights)
+    quantizer.score(X, y, sample_weight=weights)
+    assert set(seen) == {(60, 60, 40, 1.0)}
+    alone = FigureOfMeritQuantizer(lightest_cell, 4, max_iter=2, random_state=0)
+    alone.fit(X[40:])
+    assert alone.figure_ == quantizer.figure_
+    assert len(quantizer.labels_) == 100
+
+
 @pytest.mark.parametrize(
     "options, match",
     [

@@ -2,7 +2,9 @@
 
 from numbers import Integral, Real
 
+import numpy as np
 from joblib import Parallel, delayed
+from sklearn.utils import _safe_indexing
 
 from skquant._validation import Interval, StrOptions, check_weights
 from skquant.information import cell_moments
@@ -29,8 +31,8 @@ class FigureOfMeritQuantizer(BaseQuantizer):
         ``figure(labels, X, y, sample_weight) -> float``, larger is better: labels is
         an int32 array of shape (n,) in ``0..n_bins-1``, X the scores (n, d), y what was
         given to ``fit`` or ``score``, and sample_weight an array (n,), of ones if none
-        was given. It must be finite, also where a cell is empty, and should not depend
-        on how cells are numbered.
+        was given; rows of weight zero are left out. It must be finite, also where a
+        cell is empty, and should not depend on how cells are numbered.
     n_bins : int, default=8
         Number of cells.
     criterion : {"trace", "D", "A", "E"} or criterion object, default="D"
@@ -157,7 +159,8 @@ binned_information_, rank_, criterion_, rule_agreement_
                     f"init must be a rule of n_bins={self.n_bins} cells and "
                     f"{X.shape[1]} features; got one of shape {self.init.coef.shape}."
                 )
-        self._table = X, y, weights
+        super()._check_table(X, y, weights, atoms)
+        self._table = _used_rows(X, y, weights)
 
     def _start(self, problem, n_bins, atoms, random_state):
         if isinstance(self.init, AffineMaxRule):
@@ -241,5 +244,14 @@ binned_information_, rank_, criterion_, rule_agreement_
             In the unit of ``figure``; larger is better.
         """
         X = self._validated(X)
-        weights = check_weights(sample_weight, X)
+        X, y, weights = _used_rows(X, y, check_weights(sample_weight, X))
         return float(self.figure(self.rule_.predict(X), X, y, weights))
+
+
+def _used_rows(X, y, weights):
+    """Rows of positive weight: the others are as if absent."""
+    used = weights > 0
+    if used.all():
+        return X, y, weights
+    y = None if y is None else _safe_indexing(y, np.flatnonzero(used))
+    return X[used], y, weights[used]
