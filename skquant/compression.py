@@ -240,21 +240,25 @@ class ScoreCompressor(BaseEstimator):
 
     @property
     def atoms_(self):
+        """Mean score of every occupied cell, in units of the scores."""
         check_is_fitted(self, "codebook_")
         used = self._weights > 0
         return self._moments[used] / self._weights[used, None] * self._scale
 
     @property
     def atom_weights_(self):
+        """Total weight of every occupied cell."""
         check_is_fitted(self, "codebook_")
         return self._weights[self._weights > 0]
 
     @property
     def total_weight_(self):
+        """Total weight of the rows seen."""
         check_is_fitted(self, "codebook_")
         return float(self._weights.sum())
 
     @property
     def information_(self):
+        """Full information of the rows seen, per unit of total weight."""
         check_is_fitted(self, "codebook_")
         return rescale(self._products / self._weights.sum(), self._scale)

@@ -141,6 +141,7 @@ def perturbed_comparison(a, b, *, scale=1.0):
     Returns
     -------
     probability : ndarray
+        In [0, 1], of the broadcast shape.
 
     Raises
     ------
@@ -197,6 +198,7 @@ def argmax_probabilities(logits, *, scale=1.0, noise="gumbel"):
     Returns
     -------
     probabilities : ndarray of shape (..., n)
+        Of each category to be the largest; rows sum to one.
 
     Raises
     ------

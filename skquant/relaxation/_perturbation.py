@@ -170,6 +170,7 @@ def perturbed_value(
     Returns
     -------
     value : ndarray of shape (...)
+        The estimate.
     std : ndarray of shape (...)
         Standard error of ``value``; only if ``return_std``.
 
@@ -237,20 +238,24 @@ def perturbed_gradient(
         - "central": ``(f(u) - f(mu - sigma Z)) nu'(Z) / (2 sigma)``, two calls a draw;
           the even part of f drops out. It needs symmetric noise: not "gumbel".
         - "pathwise": ``f'(u)`` from ``jac``. Wrong if f jumps: a step gives 0.
-    noise, n_samples, point_ndim, vectorized, random_state
-        As in `perturbed_value`.
+    noise, n_samples : as in `perturbed_value`
+        The same as there.
     jac : callable, default=None
         Gradient of ``fun``, for "pathwise": (M,) to (M,), or (N, M) to (N, M).
     wrt : {"mu", "sigma"}, default="mu"
         What to differentiate by; "sigma" needs a scalar sigma.
+    point_ndim, vectorized : as in `perturbed_value`
+        The same as there.
     return_std : bool, default=False
         Whether to return the standard error too.
+    random_state : as in `perturbed_value`
+        The same as there.
 
     Returns
     -------
     gradient : ndarray of shape (..., M), or (...) for ``wrt="sigma"``
-        Unbiased for the gradient of the smoothed function. (For ``u^3`` that is
-        ``3 mu^2 + 3 sigma^2``: the second term is what smoothing costs.)
+        Unbiased for the gradient of the smoothed function (for ``u^3`` that is
+        ``3 mu^2 + 3 sigma^2``: the second term is what smoothing costs).
     std : ndarray of the same shape
         Standard error; only if ``return_std``.
 
@@ -348,12 +353,15 @@ def forward_mode_gradient(
         arrays of shape (M,), or (N,) numbers for (N, M) with ``vectorized=True``.
     mu : array-like of shape (..., M)
         Points.
-    n_samples, point_ndim, vectorized, return_std, random_state
-        As in `perturbed_gradient`.
+    n_samples, point_ndim, vectorized : as in `perturbed_gradient`
+        The same as there.
+    return_std, random_state : as in `perturbed_gradient`
+        The same as there.
 
     Returns
     -------
     gradient : ndarray of shape (..., M)
+        The estimate.
     std : ndarray of shape (..., M)
         Standard error; only if ``return_std``.
 
@@ -408,13 +416,16 @@ def perturbed_max(
         Mean utilities.
     sigma : float or array-like
         Scale of the noise; 0 is the maximum itself.
-    n_samples, noise, point_ndim, vectorized, return_std, random_state
-        As in `perturbed_value`; the default noise is Gumbel, of mean zero. Matrices
+    n_samples, noise, point_ndim, vectorized : as in `perturbed_value`
+        The same as there; the default noise is Gumbel, of mean zero. Matrices
         of utilities have ``point_ndim=2``.
+    return_std, random_state : as in `perturbed_value`
+        The same as there.
 
     Returns
     -------
     value : ndarray of shape (...)
+        The estimate.
     std : ndarray of shape (...)
         Standard error; only if ``return_std``.
 
@@ -483,13 +494,15 @@ def perturbed_argmax(
 
     Parameters
     ----------
-    solver, theta, sigma, n_samples, noise, point_ndim, vectorized, return_std, \
-random_state
-        As in `perturbed_max`; ``sigma=0`` gives the vertex itself.
+    solver, theta, sigma, n_samples, noise : as in `perturbed_max`
+        The same as there; ``sigma=0`` gives the vertex itself.
+    point_ndim, vectorized, return_std, random_state : as in `perturbed_max`
+        The same as there.
 
     Returns
     -------
     vertex : ndarray of shape (..., M)
+        Estimated mean vertex.
     std : ndarray of shape (..., M)
         Standard error; only if ``return_std``.
 
@@ -566,12 +579,14 @@ def perturbed_argmax_vjp(
 
     Parameters
     ----------
-    solver, theta, n_samples, noise, point_ndim, vectorized, return_std, random_state
-        As in `perturbed_max`.
+    solver, theta : as in `perturbed_max`
+        The same as there.
     v : array-like
         Cotangent; broadcasts to the shape (..., M) of theta.
     sigma : float or array-like
         Scale of the noise, positive.
+    n_samples, noise : as in `perturbed_max`
+        The same as there.
     method : {"argmax", "max"}, default="argmax"
         What is averaged, with ``u = theta + sigma Z``, the vertex y and the value
         ``f = <y, u>``:
@@ -582,6 +597,10 @@ def perturbed_argmax_vjp(
     control_variate : bool, default=True
         Subtract ``y(theta)`` or ``f(theta)``: the mean stays, and the variance no
         longer explodes where sigma is small beside the gaps. One more call.
+    point_ndim, vectorized : as in `perturbed_max`
+        The same as there.
+    return_std, random_state : as in `perturbed_max`
+        The same as there.
 
     Returns
     -------
@@ -660,9 +679,12 @@ def perturbed_argmax_jacobian(
 
     Parameters
     ----------
-    solver, theta, sigma, n_samples, noise, method, control_variate, vectorized, \
-return_std, random_state
-        As in `perturbed_argmax_vjp`, for points with one axis.
+    solver, theta, sigma, n_samples, noise : as in `perturbed_argmax_vjp`
+        The same as there, for points with one axis.
+    method, control_variate, vectorized : as in `perturbed_argmax_vjp`
+        The same as there.
+    return_std, random_state : as in `perturbed_argmax_vjp`
+        The same as there.
 
     Returns
     -------

@@ -128,8 +128,8 @@ def sparsemax(x, *, temperature=1.0, axis=-1):
 
     Parameters
     ----------
-    x, temperature, axis
-        As in `softmax`.
+    x, temperature, axis : as in `softmax`
+        The same as there.
 
     Returns
     -------
@@ -162,8 +162,8 @@ def sparsemax_vjp(p, v, temperature=1.0, *, axis=-1):
     ----------
     p : array-like of shape (..., n)
         The output of `sparsemax`; its support is what counts.
-    v, temperature, axis
-        As in `softmax_vjp`.
+    v, temperature, axis : as in `softmax_vjp`
+        The same as there.
 
     Returns
     -------
@@ -295,7 +295,7 @@ def capped_simplex_vjp(p, v, *, regularizer="euclidean", temperature=1.0):
         The output of `capped_simplex`.
     v : array-like of shape (..., n)
         Cotangent.
-    regularizer, temperature
+    regularizer, temperature : as in `capped_simplex`
         Those of the forward call; the temperature is positive.
 
     Returns

@@ -188,10 +188,22 @@ class RunningMean:
 
     @property
     def value(self):
+        """Bias-corrected mean of the losses so far; 0 before the first."""
         return self._sum / self._weight if self._weight else 0.0
 
     def read_and_update(self, loss):
-        """Return the mean of what came before, then take in a loss."""
+        """Return the mean of what came before, then take in a loss.
+
+        Parameters
+        ----------
+        loss : float or ndarray
+            The next loss.
+
+        Returns
+        -------
+        value : float or ndarray
+            Mean of the losses before it; 0 before the first.
+        """
         value = self.value
         self._sum = self.decay * self._sum + (1 - self.decay) * np.asarray(loss)
         self._weight = self.decay * self._weight + (1 - self.decay)

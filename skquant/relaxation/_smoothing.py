@@ -109,6 +109,7 @@ def gaussian_smooth(y, sigma, *, step=1.0, axis=-1, order=0, mode="reflect"):
     Returns
     -------
     smoothed : ndarray of the shape of y
+        The smoothed samples, or their derivative.
 
     Raises
     ------
@@ -412,6 +413,7 @@ def soft_moreau_envelope(f, *, step, eps, method="auto"):
     Returns
     -------
     envelope : ndarray of shape (..., n)
+        Its values at the grid points.
 
     Raises
     ------
@@ -471,6 +473,7 @@ def soft_conjugate(f, x, v=None, *, eps, method="auto"):
     Returns
     -------
     conjugate : ndarray of shape (..., k)
+        Its values at the slopes.
 
     Raises
     ------
@@ -547,6 +550,7 @@ def soft_biconjugate(f, x, *, eps, slopes=None):
     Returns
     -------
     envelope : ndarray of shape (..., n)
+        Its values at the grid points.
 
     Raises
     ------

@@ -158,6 +158,7 @@ class Structure:
         Returns
         -------
         x : ndarray of the shape of u
+            Points of the polytope.
 
         Raises
         ------
@@ -199,6 +200,7 @@ class Structure:
         Returns
         -------
         product : ndarray of the shape of u
+            The cotangent times the Jacobian by u.
 
         Raises
         ------

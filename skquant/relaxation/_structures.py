@@ -76,6 +76,7 @@ class Simplex(Structure):
 
     @property
     def shape(self):
+        """Shape of the utilities and of a vertex."""
         return (self.n,)
 
     def _feasible(self, u):
@@ -133,6 +134,7 @@ class Hypercube(Structure):
 
     @property
     def shape(self):
+        """Shape of the utilities and of a vertex."""
         return (self.n,)
 
     def _best(self, u):
@@ -191,6 +193,7 @@ class KSubset(Structure):
 
     @property
     def shape(self):
+        """Shape of the utilities and of a vertex."""
         return (self.n,)
 
     @property
@@ -260,6 +263,7 @@ class ChainKSubset(Structure):
 
     @property
     def shape(self):
+        """Shape of the utilities and of a vertex."""
         return (2 * self.n - 1,)
 
     def _feasible(self, u):
@@ -326,6 +330,7 @@ class SpanningTree(Structure):
 
     @property
     def shape(self):
+        """Shape of the utilities and of a vertex."""
         return (self.n_nodes * (self.n_nodes - 1) // 2,)
 
     @property
@@ -407,6 +412,7 @@ class Arborescence(Structure):
 
     @property
     def shape(self):
+        """Shape of the utilities and of a vertex."""
         return (self.n_nodes, self.n_nodes)
 
     @property
@@ -490,6 +496,7 @@ class Matching(Structure):
 
     @property
     def shape(self):
+        """Shape of the utilities and of a vertex."""
         return (self.n, self.n)
 
     @property
@@ -568,7 +575,7 @@ def sample_structure(
 
     Parameters
     ----------
-    structure : Simplex, KSubset, ...
+    structure : Simplex, KSubset or another structure
         Any of the structures.
     theta : array-like of shape (..., *shape)
         Mean utilities; -inf is forbidden.
@@ -589,6 +596,7 @@ default="gumbel"
     Returns
     -------
     x : ndarray of shape (..., *shape) or (n_samples, ..., *shape)
+        Vertices, or points of the relaxed polytope.
 
     Raises
     ------
