@@ -49,7 +49,7 @@ class Structure:
 
         Parameters
         ----------
-        u : array-like of shape (..., *shape)
+        u : array-like of shape ``(..., *shape)``
             Utilities; -inf is forbidden.
 
         Returns
@@ -85,7 +85,7 @@ class Structure:
 
         Parameters
         ----------
-        u : array-like of shape (..., *shape)
+        u : array-like of shape ``(..., *shape)``
             Utilities.
         temperature : float, default=1.0
             Nonnegative; 0 gives `argmax`.
@@ -112,7 +112,7 @@ class Structure:
 
         Parameters
         ----------
-        u : array-like of shape (..., *shape)
+        u : array-like of shape ``(..., *shape)``
             Utilities.
         temperature : float, default=1.0
             Nonnegative; 0 gives the largest utility. The value falls to it as the
@@ -148,7 +148,7 @@ class Structure:
 
         Parameters
         ----------
-        u : array-like of shape (..., *shape)
+        u : array-like of shape ``(..., *shape)``
             Utilities.
         temperature : float, default=1.0
             Nonnegative; 0 gives `argmax`.
@@ -183,7 +183,7 @@ class Structure:
 
         Parameters
         ----------
-        u : array-like of shape (..., *shape)
+        u : array-like of shape ``(..., *shape)``
             Utilities.
         v : array-like
             Cotangent; broadcasts to the shape of u.
@@ -261,7 +261,7 @@ class Structure:
 
         Returns
         -------
-        vertices : ndarray of shape (m, *shape)
+        vertices : ndarray of shape ``(m, *shape)``
             Zeros and ones, each vertex once.
 
         Raises

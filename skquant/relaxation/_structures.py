@@ -577,7 +577,7 @@ def sample_structure(
     ----------
     structure : Simplex, KSubset or another structure
         Any of the structures.
-    theta : array-like of shape (..., *shape)
+    theta : array-like of shape ``(..., *shape)``
         Mean utilities; -inf is forbidden.
     temperature : float, default=None
         None or 0 gives vertices, a positive one `relax` of the same utilities.
@@ -595,7 +595,7 @@ default="gumbel"
 
     Returns
     -------
-    x : ndarray of shape (..., *shape) or (n_samples, ..., *shape)
+    x : ndarray of shape ``(..., *shape)`` or ``(n_samples, ..., *shape)``
         Vertices, or points of the relaxed polytope.
 
     Raises

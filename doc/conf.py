@@ -1,0 +1,73 @@
+"""Sphinx configuration: one command builds the site, without network.
+
+``python -m sphinx -W --keep-going -b html doc doc/_build/html``
+"""
+
+import inspect
+
+import matplotlib
+
+import skquant
+
+matplotlib.use("Agg")
+
+project = "skquant"
+author = "The skquant developers"
+copyright = "The skquant developers"
+version = release = skquant.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "_templates", "auto_examples/*.ipynb"]
+templates_path = ["_templates"]
+source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
+# the changelog's headings are plain names, not places to link to
+suppress_warnings = ["config.cache"]
+
+autosummary_generate = True
+autodoc_typehints = "none"
+numpydoc_show_class_members = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": r"plot_",
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "min_reported_time": 1,
+    "abort_on_example_error": False,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"skquant {version}"
+html_static_path = ["_static"]
+html_css_files = ["skquant.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_toc_level": 2,
+    "header_links_before_dropdown": 8,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
+
+
+def skip_foreign_members(app, what, name, member, skip, options):
+    """Leave out what scikit-learn documents, with links into its own pages."""
+    function = member.fget if isinstance(member, property) else member
+    home = getattr(inspect.unwrap(function), "__module__", "") or ""
+    if home.startswith("sklearn") or name.endswith("_request"):
+        return True
+    return skip
+
+
+def setup(app):
+    """Connect the filter of members."""
+    app.connect("autodoc-skip-member", skip_foreign_members)
