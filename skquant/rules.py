@@ -2,16 +2,26 @@
 
 import json
 import numbers
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from skquant.relaxation._responsibilities import RELAXATIONS, relax_logits
+
+try:
+    from skquant._rule_kernel import affine_argmax
+except ImportError:  # the sources alone, where nothing was compiled
+    affine_argmax = None
 
 __all__ = ["AffineMaxRule"]
 
 _FORMAT = "skquant.AffineMaxRule"
 _FORMAT_VERSION = 1
 _BLOCK_BYTES = 1 << 20
+_BLOCK_ROWS = 1 << 16
+# Products of rows, cells and columns from which threads pay.
+_THREADED_WORK = 5_000_000
 
 
 def _frozen_array(value, name, shape):
@@ -28,6 +38,13 @@ def _frozen_array(value, name, shape):
         raise ValueError(f"{name} must be finite; got NaN or infinity.")
     array.setflags(write=False)
     return array
+
+
+def _available_cores():
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # no such call on this system
+        return os.cpu_count() or 1
 
 
 class AffineMaxRule:
@@ -209,9 +226,38 @@ class AffineMaxRule:
         """
         X = self._check(X)
         result = np.empty(len(X), dtype=np.int32)
-        for rows, logits in self._blocks(X):
-            result[rows] = np.argmax(logits, axis=1)
+        if affine_argmax is None:
+            for rows, logits in self._blocks(X):
+                result[rows] = np.argmax(logits, axis=1)
+            return result
+        starts = range(0, len(X), _BLOCK_ROWS)
+
+        def label(start):
+            rows = slice(start, start + _BLOCK_ROWS)
+            self._label(X[rows], result[rows])
+
+        n_threads = min(len(starts), _available_cores())
+        if n_threads > 1 and result.size * self.coef.size > _THREADED_WORK:
+            with ThreadPoolExecutor(n_threads) as pool:
+                list(pool.map(label, starts))
+        else:
+            for start in starts:
+                label(start)
         return result
+
+    def _label(self, X, result):
+        """Label a block of rows by the compiled kernel."""
+        block = np.ascontiguousarray(X, dtype=np.float64)
+        scratch = np.empty(8 * (2 * self.n_features + 3))
+        largest = affine_argmax(block, self.coef, self.intercept, result, scratch)
+        if np.isnan(largest):
+            raise ValueError("X must be finite; got NaN or infinity.")
+        with np.errstate(over="ignore"):
+            bound = np.abs(self.intercept).max()
+            bound += self.n_features * largest * np.abs(self.coef).max()
+        if not np.isfinite(bound):
+            for rows, logits in self._blocks(block):
+                result[rows] = np.argmax(logits, axis=1)
 
     def predict_proba(self, X):
         """Return the responsibilities at the temperature of the rule.

@@ -14,16 +14,12 @@ bounds the gain from above for a concave criterion, and evaluates the rest exact
 
 from libc.math cimport INFINITY, fabs, log1p, sqrt
 
+cdef extern from "_lanes.h":
+    pass
+
 cdef extern from *:
     """
     #include <math.h>
-
-    #if defined(_MSC_VER)
-    #define SKQUANT_RESTRICT __restrict
-    #else
-    #define SKQUANT_RESTRICT __restrict__
-    #endif
-    #define SKQUANT_LANES 8
 
     /* A known number of coordinates keeps the sums in registers. */
     #define SKQUANT_UNROLLED(R) case R: \\
@@ -38,6 +34,7 @@ cdef extern from *:
        eight points at once: the loops over lanes are what compilers vectorize.
        IN x (r, lanes), level less x'Gx, level times w, own cell, mu'Gmu (k,),
        2 G mu (k, r), 1 / W (k,); OUT nearest. */
+    SKQUANT_CLONES
     static void skquant_screen_lanes(
         const double* SKQUANT_RESTRICT x, const double* SKQUANT_RESTRICT level,
         const double* SKQUANT_RESTRICT rate, const double* SKQUANT_RESTRICT own,
@@ -72,6 +69,7 @@ cdef extern from *:
     }
 
     /* x'Gx for eight points at once. IN metric (r, r), x (r, lanes); OUT total. */
+    SKQUANT_CLONES
     static void skquant_quadratic_lanes(
         const double* SKQUANT_RESTRICT metric, const double* SKQUANT_RESTRICT x,
         Py_ssize_t r, double* SKQUANT_RESTRICT total)

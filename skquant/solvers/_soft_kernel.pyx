@@ -6,23 +6,20 @@ Eight points go side by side, one a lane: the loops over lanes are what compiler
 vectorize, and sums are kept by lane to the end.
 """
 
+cdef extern from "_lanes.h":
+    pass
+
 cdef extern from *:
     """
     #include <stdint.h>
     #include <string.h>
-
-    #if defined(_MSC_VER)
-    #define SKQUANT_RESTRICT __restrict
-    #else
-    #define SKQUANT_RESTRICT __restrict__
-    #endif
-    #define SKQUANT_LANES 8
 
     /* Shares below exp(-100) are lost beside those of the same point anyway. */
     #define SKQUANT_NEGLIGIBLE -100.0
 
     /* exp of n numbers that are not positive, in place, 0 where negligible; within
        two units in the last place. 2^m exp(t), m an integer, |t| <= log(2) / 2. */
+    SKQUANT_CLONES
     static void skquant_exp(double* SKQUANT_RESTRICT v, Py_ssize_t n)
     {
         for (Py_ssize_t i = 0; i < n; i++) {
@@ -56,6 +53,7 @@ cdef extern from *:
     }
 
     /* out (k, lanes) = offsets (k,) + slopes (k, r) x (r, lanes), of listed cells */
+    SKQUANT_CLONES
     static void skquant_affine_lanes(
         const double* SKQUANT_RESTRICT x, const double* SKQUANT_RESTRICT slopes,
         const double* SKQUANT_RESTRICT offsets, const int* SKQUANT_RESTRICT cells,
@@ -77,6 +75,7 @@ cdef extern from *:
     /* Softmax over k of logits (k, lanes), in place; logits over the temperature
        twice: its square may underflow. Cells that are negligible for all lanes are
        left out: cells (k,) lists those that stay, and their number is returned. */
+    SKQUANT_CLONES
     static Py_ssize_t skquant_softmax_lanes(
         double* SKQUANT_RESTRICT logits, double temperature, Py_ssize_t k,
         int* SKQUANT_RESTRICT cells)
@@ -113,6 +112,7 @@ cdef extern from *:
 
     /* sums (.., 1 + r, lanes) of listed cells += shares (k, lanes) times weight
        (lanes,), and that times x */
+    SKQUANT_CLONES
     static void skquant_add_lanes(
         const double* SKQUANT_RESTRICT shares, const double* SKQUANT_RESTRICT weight,
         const double* SKQUANT_RESTRICT x, const int* SKQUANT_RESTRICT cells,
@@ -133,6 +133,7 @@ cdef extern from *:
     }
 
     /* push (k, lanes) = shares times (push less its mean under the shares) */
+    SKQUANT_CLONES
     static void skquant_pull_back_lanes(
         const double* SKQUANT_RESTRICT shares, Py_ssize_t k,
         double* SKQUANT_RESTRICT push)
