@@ -65,6 +65,7 @@ _SUBMODULES = {
     "exceptions",
     "information",
     "inspection",
+    "plotting",
     "purification",
     "relaxation",
     "rules",
