@@ -5,12 +5,14 @@ import importlib
 import inspect
 import pkgutil
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from numpydoc.validate import validate
 
 import skquant
+from skquant.relaxation._responsibilities import RELAXATIONS
 
 DOC = Path(__file__).parents[1] / "doc"
 PAGES = sorted(
@@ -121,13 +123,19 @@ def test_reference_lists_every_public_object():
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_code_of_page_runs(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    # the extensions are imported anew, and what they register is undone
     monkeypatch.syspath_prepend(str(DOC / "extensions"))
+    for extension in (DOC / "extensions").glob("*.py"):
+        monkeypatch.delitem(sys.modules, extension.stem, raising=False)
+    registered = dict(RELAXATIONS)
     result = doctest.testfile(
         str(path),
         module_relative=False,
         optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS,
         encoding="utf-8",
     )
+    RELAXATIONS.clear()
+    RELAXATIONS.update(registered)
     assert result.failed == 0
 
 
