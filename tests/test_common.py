@@ -48,9 +48,14 @@ pytestmark = [
 ]
 
 
-def lightest_cell(labels, X, y, sample_weight):
-    """A figure of merit: the weight of the lightest cell."""
-    return float(np.bincount(labels, sample_weight, minlength=3).min())
+class LightestCell:
+    """A figure of merit, the weight of the lightest cell, with a name of its own."""
+
+    def __call__(self, labels, X, y, sample_weight):
+        return float(np.bincount(labels, sample_weight, minlength=3).min())
+
+    def __repr__(self):
+        return "LightestCell()"
 
 
 # every estimator at its defaults once; the checks do not depend on the search's length
@@ -67,7 +72,7 @@ ESTIMATORS = [
     IntervalQuantizer(n_bins=2),
     IntervalQuantizer(n_bins=3),
     IntervalQuantizer(),
-    FigureOfMeritQuantizer(lightest_cell, n_bins=3, max_iter=5, random_state=0),
+    FigureOfMeritQuantizer(LightestCell(), n_bins=3, max_iter=5, random_state=0),
 ] + [
     kind(n_bins, criterion=criterion, random_state=0, **options)
     for kind, options in (
@@ -92,7 +97,7 @@ def test_scikit_learn_checks(estimator, check):
         DExchangeQuantizer(),
         SoftVoronoiQuantizer(),
         IntervalQuantizer(),
-        FigureOfMeritQuantizer(lightest_cell, n_bins=3, max_iter=2),
+        FigureOfMeritQuantizer(LightestCell(), n_bins=3, max_iter=2),
     ],
 )
 @pytest.mark.parametrize(

@@ -87,7 +87,9 @@ def test_gradient_agrees_with_finite_differences(criterion, identity):
 
 
 @pytest.mark.parametrize("identity", [True, False])
-@pytest.mark.parametrize("criterion, mean", MEANS, ids=lambda x: repr(x))
+@pytest.mark.parametrize(
+    "criterion, mean", MEANS, ids=[repr(criterion) for criterion, _ in MEANS]
+)
 def test_efficiency_is_power_mean_of_retained_eigenvalues(criterion, mean, identity):
     pair = matrix_pair(1, identity)
     eigenvalues = retained_eigenvalues(*pair)
