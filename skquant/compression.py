@@ -5,7 +5,7 @@ from numbers import Integral
 import numpy as np
 from scipy.spatial import cKDTree
 from sklearn.base import BaseEstimator
-from sklearn.cluster import KMeans
+from sklearn.metrics import pairwise_distances_argmin_min
 from sklearn.utils import check_random_state
 
 from skquant._validation import (
@@ -28,7 +28,29 @@ from skquant.information import (
 __all__ = ["ScoreCompressor"]
 
 _SAMPLE_ROWS_PER_ATOM = 16
-_LLOYD_STEPS = 10
+_FIRST_CODEWORDS = 64
+_LLOYD_STEPS = 5
+# A tree of codewords prunes little in more columns.
+_TREE_COLUMNS = 8
+
+
+def _nearest(points, codewords):
+    """Return the nearest codeword of each point, and the squared distance."""
+    if points.shape[1] <= _TREE_COLUMNS:
+        distances, labels = cKDTree(codewords).query(points)
+        return labels, distances**2
+    return pairwise_distances_argmin_min(points, codewords, metric="sqeuclidean")
+
+
+def _draw(size, odds, room, random_state):
+    """Draw distinct rows in proportion to odds: size, or as many as there can be."""
+    largest = odds.max()
+    if largest == 0.0:
+        return np.zeros(0, dtype=np.intp)
+    odds = odds / largest
+    odds /= odds.sum()
+    size = min(size, room, np.count_nonzero(odds))
+    return random_state.choice(len(odds), size, replace=False, p=odds)
 
 
 class ScoreCompressor(BaseEstimator):
@@ -43,7 +65,8 @@ class ScoreCompressor(BaseEstimator):
         Codewords to learn when no codebook is given; at most as many as the first
         chunk has distinct rows.
     codebook : array-like of shape (n_codewords, d), default=None
-        Codewords in units of the scores. None: the first chunk's k-means centers.
+        Codewords in units of the scores. None: k-means centers of a random sample of
+        the first chunk, of at most 16 rows an atom.
     random_state : int, RandomState instance or None, default=None
         Seed of the sample and the k-means that learn a codebook.
 
@@ -178,27 +201,34 @@ class ScoreCompressor(BaseEstimator):
         shares = weights[rows] / weights[rows].sum()
         subspace = informative_subspace(sample, shares, rank_tolerance(None, X.dtype))
         points = sample @ subspace.whitener
-        distinct = len(np.unique(points, axis=0))
-        model = KMeans(
-            min(self.n_atoms, distinct),
-            init="random" if distinct > self.n_atoms else "k-means++",
-            n_init=1,
-            max_iter=_LLOYD_STEPS,
-            random_state=random_state,
-            tol=0.0,
-        )
-        labels = model.fit_predict(points, sample_weight=shares * size)
-        sums, means = cell_moments(sample, shares, labels, model.n_clusters)
+        _, distinct = np.unique(points, axis=0, return_index=True)
+        if len(distinct) <= self.n_atoms:
+            return sample[distinct]
+        codewords = points[_draw(_FIRST_CODEWORDS, shares, self.n_atoms, random_state)]
+        while len(codewords) < self.n_atoms:
+            # k-means++ by doubling: rows in proportion to their squared distance
+            odds = shares * _nearest(points, codewords)[1]
+            room = self.n_atoms - len(codewords)
+            rows = _draw(len(codewords), odds, room, random_state)
+            if not len(rows):
+                break
+            codewords = np.vstack([codewords, points[rows]])
+        for _ in range(_LLOYD_STEPS):
+            labels, _ = _nearest(points, codewords)
+            sums, means = cell_moments(points, shares, labels, len(codewords))
+            codewords = means[sums > 0]
+        labels, _ = _nearest(points, codewords)
+        sums, means = cell_moments(sample, shares, labels, len(codewords))
         return means[sums > 0]
 
     def _add(self, X, weights):
-        tree = cKDTree(self.codebook_ @ self._whitener)
+        codewords = self.codebook_ @ self._whitener
         n_codewords = len(self.codebook_)
         total, moments = self._weights.copy(), self._moments.copy()
         products = self._products.copy()
         for block, _ in row_blocks(len(X)):
             rows = X[block].astype(np.float64)
-            labels = tree.query(rows @ self._whitener)[1]
+            labels, _ = _nearest(rows @ self._whitener, codewords)
             shares, means = cell_moments(
                 rows, weights[block], labels, n_codewords, self._scale
             )
@@ -224,7 +254,15 @@ class ScoreCompressor(BaseEstimator):
         Raises
         ------
         ValueError
-            If the codebooks differ.
+            If the codebooks or the feature names differ.
+
+        Examples
+        --------
+        >>> from skquant import ScoreCompressor
+        >>> first = ScoreCompressor(codebook=[[0.0], [1.0]]).partial_fit([[0.5]])
+        >>> other = ScoreCompressor(codebook=[[0.0], [1.0]]).partial_fit([[2.0]])
+        >>> first.merge(other).total_weight_
+        2.0
         """
         check_is_fitted(self, "codebook_")
         check_is_fitted(other, "codebook_")
@@ -233,6 +271,12 @@ class ScoreCompressor(BaseEstimator):
                 "other must share the codebook; got codebooks of shapes "
                 f"{self.codebook_.shape} and {other.codebook_.shape} that differ."
             )
+        names = [list(getattr(each, "feature_names_in_", [])) for each in (self, other)]
+        if names[0] != names[1]:
+            raise ValueError(
+                "other must share the feature names; got "
+                f"{names[0] or None} and {names[1] or None}."
+            )
         self._weights = self._weights + other._weights
         self._moments = self._moments + other._moments
         self._products = self._products + other._products
@@ -240,25 +284,55 @@ class ScoreCompressor(BaseEstimator):
 
     @property
     def atoms_(self):
-        """Mean score of every occupied cell, in units of the scores."""
+        """Mean score of every occupied cell, in units of the scores.
+
+        Examples
+        --------
+        >>> from skquant import ScoreCompressor
+        >>> ScoreCompressor(codebook=[[0.0], [4.0]]).fit([[1.0], [3.0], [5.0]]).atoms_
+        array([[1.],
+               [4.]])
+        """
         check_is_fitted(self, "codebook_")
         used = self._weights > 0
         return self._moments[used] / self._weights[used, None] * self._scale
 
     @property
     def atom_weights_(self):
-        """Total weight of every occupied cell."""
+        """Total weight of every occupied cell, in units of the weights.
+
+        Examples
+        --------
+        >>> from skquant import ScoreCompressor
+        >>> compressor = ScoreCompressor(codebook=[[0.0], [4.0]])
+        >>> compressor.fit([[1.0], [3.0], [5.0]]).atom_weights_
+        array([1., 2.])
+        """
         check_is_fitted(self, "codebook_")
         return self._weights[self._weights > 0]
 
     @property
     def total_weight_(self):
-        """Total weight of the rows seen."""
+        """Total weight of the rows seen, in units of the weights.
+
+        Examples
+        --------
+        >>> from skquant import ScoreCompressor
+        >>> ScoreCompressor(1).fit([[1.0], [3.0]], sample_weight=[1, 4]).total_weight_
+        5.0
+        """
         check_is_fitted(self, "codebook_")
         return float(self._weights.sum())
 
     @property
     def information_(self):
-        """Full information of the rows seen, per unit of total weight."""
+        """Full information of the rows seen, per unit of total weight.
+
+        Examples
+        --------
+        >>> from skquant import ScoreCompressor
+        >>> ScoreCompressor(1).fit([[1.0], [3.0]]).information_
+        array([[5.]])
+        """
         check_is_fitted(self, "codebook_")
         return rescale(self._products / self._weights.sum(), self._scale)
