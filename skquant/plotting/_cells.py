@@ -15,7 +15,12 @@ from skquant.information import (
     moment_information,
     share_weights,
 )
-from skquant.plotting._style import MARKERS, ordered_colors, panels
+from skquant.plotting._style import (
+    MARKERS,
+    ordered_colors,
+    panels,
+    white_outline,
+)
 from skquant.rules import AffineMaxRule
 
 _GRID_POINTS = 201
@@ -259,12 +264,14 @@ class CellsDisplay:
                 )
         axis.scatter(
             *self.cell_means.T,
-            s=180.0 * n_bins * self.cell_shares,
+            s=500.0 * self.cell_shares / self.cell_shares.max(),
             facecolor="white",
             edgecolor="black",
+            linewidths=0.8,
             alpha=0.85,
             zorder=3,
         )
+        outline = white_outline(type(self).__name__)
         for cell, mean in enumerate(self.cell_means):
             if self.cell_shares[cell] > 0:
                 axis.text(
@@ -273,6 +280,7 @@ class CellsDisplay:
                     ha="center",
                     va="center",
                     fontsize="small",
+                    path_effects=outline,
                     zorder=4,
                     clip_on=True,
                 )

@@ -56,3 +56,11 @@ def ordered_colors(n_colors, caller):
     """Return ``n_colors`` colors of rising lightness, (n_colors, 4)."""
     # the lightest end of cividis is hard to see on white
     return pyplot(caller).get_cmap("cividis")(np.linspace(0.0, 0.85, n_colors))
+
+
+def white_outline(caller):
+    """Return path effects that keep text readable on marks and lines."""
+    pyplot(caller)
+    from matplotlib.patheffects import withStroke
+
+    return [withStroke(linewidth=2.5, foreground="white")]
