@@ -77,19 +77,15 @@ def to_sql(rule, columns=None):
 
 
 def to_onnx(rule, path=None):
-    """Return an ONNX model of labels and, at a temperature, responsibilities."""
+    """Return an ONNX model of labels and, of a soft rule, responsibilities."""
     try:
         from onnx import TensorProto, checker, helper, numpy_helper, save
     except ImportError as error:
         raise ImportError(
             "to_onnx needs the onnx package: pip install onnx."
         ) from error
-    soft = rule.temperature is not None
-    if soft and (rule.relaxation != "softmax" or rule.temperature == 0.0):
-        raise ValueError(
-            "to_onnx writes responsibilities of softmax at a positive temperature; "
-            f"got {rule.relaxation} at {rule.temperature:g}."
-        )
+    # ONNX has no sparsemax, and the hard limit is the label itself
+    soft = rule.relaxation == "softmax" and bool(rule.temperature)
     nodes, constants = [], []
 
     def constant(name, value):

@@ -376,6 +376,13 @@ class AffineMaxRule:
         ------
         ValueError
             If the name is not a C identifier.
+
+        Examples
+        --------
+        >>> from skquant import AffineMaxRule
+        >>> rule = AffineMaxRule([[-1.0], [1.0]], [0.0, -0.5])
+        >>> print(rule.to_c("cell").splitlines()[0])
+        /* Label 0..1 of a score of 1 columns. */
         """
         from skquant._exports import to_c
 
@@ -398,6 +405,17 @@ class AffineMaxRule:
         ------
         ValueError
             If the columns do not fit the rule.
+
+        Examples
+        --------
+        >>> import sqlite3
+        >>> from skquant import AffineMaxRule
+        >>> rule = AffineMaxRule([[-1.0], [1.0]], [0.0, -0.5])
+        >>> base = sqlite3.connect(":memory:")
+        >>> query = f"SELECT {rule.to_sql(['x'])} FROM (SELECT 3.0 AS x)"
+        >>> base.execute(query).fetchall()
+        [(1,)]
+        >>> base.close()
         """
         from skquant._exports import to_sql
 
@@ -414,15 +432,20 @@ class AffineMaxRule:
         Returns
         -------
         model : onnx.ModelProto
-            Input ``scores`` (n, d); output ``label`` (n,) and, if the rule has a
-            temperature, ``responsibilities`` (n, K).
+            Input ``scores`` (n, d); output ``label`` (n,) and, for softmax at a
+            positive temperature, ``responsibilities`` (n, K).
 
         Raises
         ------
         ImportError
             Without the onnx package.
-        ValueError
-            For responsibilities other than softmax at a positive temperature.
+
+        Examples
+        --------
+        >>> from skquant import AffineMaxRule
+        >>> rule = AffineMaxRule([[-1.0], [1.0]], [0.0, -0.5], temperature=0.1)
+        >>> [output.name for output in rule.to_onnx().graph.output]
+        ['label', 'responsibilities']
         """
         from skquant._exports import to_onnx
 

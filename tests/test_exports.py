@@ -1,15 +1,17 @@
 """The exported rule gives the labels of predict, wherever it runs."""
 
 import ctypes
+import json
 import pickle
 import sqlite3
 import subprocess
+import sys
 
 import numpy as np
 import onnxruntime
 import pytest
 
-from skquant import AffineMaxRule
+from skquant import AffineMaxRule, SoftVoronoiQuantizer
 
 
 def make_rule(n_bins, n_features, temperature=None):
@@ -101,6 +103,36 @@ def test_errors():
         rule.to_sql(["a"])
     with pytest.raises(ValueError, match="columns must be a list"):
         rule.to_sql()
-    hard = make_rule(3, 2, temperature=0.0)
-    with pytest.raises(ValueError, match="softmax at a positive temperature"):
-        hard.to_onnx()
+
+
+@pytest.mark.parametrize(
+    "options", [{"temperature": 0.0}, {"temperature": 0.3, "relaxation": "sparsemax"}]
+)
+def test_onnx_of_other_soft_rules_has_labels_only(options, tmp_path):
+    hard = make_rule(5, 2)
+    rule = AffineMaxRule(hard.coef, hard.intercept, **options)
+    X = tables(2, 1000)[0]
+    np.testing.assert_array_equal(in_onnx(rule, X, tmp_path), rule.predict(X))
+    assert [each.name for each in rule.to_onnx().graph.output] == ["label"]
+
+
+def test_pickle_loads_where_importing_scikit_learn_fails(tmp_path):
+    X = np.random.default_rng(0).standard_normal((500, 2))
+    rule = SoftVoronoiQuantizer(4, n_init=1, random_state=0).fit(X).rule_
+    (tmp_path / "rule.pickle").write_bytes(pickle.dumps(rule))
+    np.save(tmp_path / "scores.npy", X)
+    code = (
+        "import json, pickle, sys\n"
+        "for name in ('sklearn', 'scipy', 'joblib'): sys.modules[name] = None\n"
+        "import numpy as np\n"
+        "rule = pickle.load(open('rule.pickle', 'rb'))\n"
+        "print(json.dumps(rule.predict(np.load('scores.npy')).tolist()))\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(run.stdout) == rule.predict(X).tolist()

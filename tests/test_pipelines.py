@@ -1,5 +1,8 @@
 """From observations to labels: searches, routed weights, tables, processes."""
 
+import runpy
+from pathlib import Path
+
 import joblib
 import numpy as np
 import pandas as pd
@@ -114,3 +117,24 @@ def test_wine_scores_work_end_to_end():
         MixtureScore(GaussianNB()), KMeansQuantizer(8, random_state=0)
     ).fit(X, y)
     assert 0.5 < pipeline.score(X) <= 1.0
+
+
+@pytest.fixture(scope="module")
+def class_fractions():
+    return runpy.run_path(
+        str(Path(__file__).parents[1] / "examples" / "plot_class_fractions.py")
+    )
+
+
+@pytest.mark.parametrize("name", ["digits", "wine", "breast cancer"])
+def test_class_fractions_of_real_data_reach_the_binned_bound(class_fractions, name):
+    load, n_bins = class_fractions["DATA"][name]
+    assert 8 <= n_bins <= 32
+    fractions, estimates, variance = class_fractions["run"](load, n_bins)
+    np.testing.assert_allclose(estimates.sum(axis=1), 1.0, rtol=1e-12)
+    # all fractions together: one of ten is beyond two errors in every third run
+    bias = np.linalg.norm(estimates.mean(axis=0) - fractions)
+    assert bias < 2 * np.sqrt(variance.sum() / len(estimates))
+    ratios = estimates.var(axis=0) / variance
+    assert estimates.var(axis=0).sum() == pytest.approx(variance.sum(), rel=0.15)
+    assert ratios == pytest.approx(np.ones(len(fractions)), rel=0.25)

@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
-from sklearn.pipeline import FeatureUnion
+from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 
+from skquant import KMeansQuantizer
+from skquant.inspection import retention_interval
 from skquant.scores import (
     CentralDifferenceScore,
     IntensityScore,
@@ -67,6 +70,68 @@ def test_cross_fitted_scores_never_saw_their_row():
         ratios = model.predict_proba(X[test]) / model.class_prior_
         expected = (ratios[:, :2] - ratios[:, 2:]) / (ratios @ fractions)[:, None]
         np.testing.assert_allclose(scores[test], expected, rtol=1e-12)
+
+
+class Memorizing(GaussianNB):
+    """Nearly sure of the class of rows that it was fitted on, fair on others."""
+
+    def fit(self, X, y, sample_weight=None):
+        self.seen_ = dict(zip(map(tuple, X), y, strict=True))
+        return super().fit(X, y, sample_weight)
+
+    def predict_proba(self, X):
+        proba = super().predict_proba(X)
+        for row, values in zip(map(tuple, X), proba, strict=True):
+            if row in self.seen_:
+                values *= 0.1
+                values[self.seen_[row]] += 0.9
+        return proba
+
+
+def errors_of_report(reported, X, labels):
+    """Reported minus true retention of the labels, in its standard errors."""
+    truth = retention_interval(true_scores(X), labels, criterion="trace")
+    return (reported - truth.estimate) / truth.standard_error
+
+
+def true_scores(X):
+    densities = np.exp(-0.5 * ((X[:, None] - np.eye(3, 2)) ** 2).sum(axis=2))
+    fractions = [0.5, 0.3, 0.2]
+    return (densities[:, :2] - densities[:, 2:]) / (densities @ fractions)[:, None]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cross_fitted_pipeline_reports_the_true_retention(seed):
+    X, y = three_normals(4000, seed)
+    held_out, _ = three_normals(1000, 100 + seed)
+    transformer = MixtureScore(Memorizing(), fractions=[0.5, 0.3, 0.2])
+    quantizer = KMeansQuantizer(6, random_state=0)
+    pipeline = make_pipeline(transformer, quantizer).fit(X, y)
+    cross_fitted = pipeline.predict(held_out)
+    assert abs(errors_of_report(pipeline.score(held_out), held_out, cross_fitted)) < 2
+
+    # the same classifier: the quantizer sees scores of rows that it was fitted on
+    scores = transformer.fit(X, y).transform(X)
+    quantizer.fit(scores)
+    reported, labels = quantizer.score(scores), quantizer.predict(scores)
+    assert errors_of_report(reported, X, labels) > 10
+    # and what it learned there is the worse rule for other rows
+    fresh = transformer.transform(held_out)
+    kept = [
+        retention_interval(true_scores(held_out), each, criterion="trace").estimate
+        for each in (cross_fitted, quantizer.predict(fresh))
+    ]
+    assert kept[0] > kept[1]
+
+
+def test_training_rows_of_a_forest_report_too_much_without_cross_fitting():
+    X, y = three_normals(2000)
+    forest = RandomForestClassifier(20, random_state=0)
+    transformer = MixtureScore(forest, fractions=[0.5, 0.3, 0.2])
+    scores = transformer.fit(X, y).transform(X)
+    quantizer = KMeansQuantizer(6, random_state=0).fit(scores)
+    reported = quantizer.score(scores)
+    assert errors_of_report(reported, X, quantizer.predict(scores)) > 10
 
 
 def test_central_differences_in_a_union():
