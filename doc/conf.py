@@ -4,10 +4,19 @@
 """
 
 import inspect
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 
 import matplotlib
 
-import skquant
+# ``python -m`` looks in the checkout first, where only an editable install has kernels
+ROOT = Path(__file__).resolve().parents[1]
+KERNEL = ROOT / "skquant" / "solvers" / "_exchange_kernel"
+if not any(Path(f"{KERNEL}{suffix}").exists() for suffix in EXTENSION_SUFFIXES):
+    sys.path[:] = [each for each in sys.path if Path(each).resolve() != ROOT]
+
+import skquant  # noqa: E402
 
 matplotlib.use("Agg")
 
@@ -24,11 +33,11 @@ extensions = [
     "myst_parser",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "_templates", "auto_examples/*.ipynb"]
+exclude_patterns = ["_build", "_templates", "auto_examples/*.ipynb", "extensions"]
+# files of the gallery that are no pages
+exclude_patterns += ["sg_execution_times.rst"]
 templates_path = ["_templates"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
-# the changelog's headings are plain names, not places to link to
-suppress_warnings = ["config.cache"]
 
 autosummary_generate = True
 autodoc_typehints = "none"
