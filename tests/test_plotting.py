@@ -141,13 +141,20 @@ def test_projection_is_on_the_directions_retained_best(space):
     assert display.boundaries_ == []
 
 
-def test_projection_has_a_definite_sign(space):
-    scores, _, quantizer = space
-    display = CellsDisplay.from_estimator(quantizer, scores)
-    again = CellsDisplay.from_predictions(
-        scores[::-1] * [1e3, 1.0, 1.0], quantizer.predict(scores)[::-1], n_bins=7
-    )
-    np.testing.assert_allclose(again.points, display.points[::-1], atol=1e-9)
+def test_projection_has_a_definite_sign():
+    for seed in range(6):
+        scores, _ = table(100, 3, seed)
+        labels = np.digitize(scores[:, seed % 3], [-1.0, 0.0, 0.5])
+        labels += 4 * (scores.sum(axis=1) > 0)
+        display = CellsDisplay.from_predictions(scores, labels)
+        directions = np.linalg.lstsq(scores, display.points)[0]
+        parts = directions * np.sqrt(np.mean(scores**2, axis=0))[:, None]
+        np.testing.assert_array_equal(parts.max(axis=0), np.abs(parts).max(axis=0))
+        # independent of the order of rows and the units of columns
+        again = CellsDisplay.from_predictions(
+            scores[::-1] * [1e3, 1.0, 1.0], labels[::-1]
+        )
+        np.testing.assert_allclose(again.points, display.points[::-1], atol=1e-9)
 
 
 def test_a_weight_is_so_many_copies(plane):
