@@ -36,9 +36,9 @@ def compress(chunk):
 
 
 def main():
-    """Compress on two workers, fit and draw."""
+    """Compress on two worker processes, fit and draw."""
     cluster = LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
     )
     with cluster, Client(cluster) as client:
         parts = client.gather(client.map(compress, range(N_CHUNKS)))

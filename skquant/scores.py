@@ -12,7 +12,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, TransformerMixin, clone
 from sklearn.model_selection import check_cv
-from sklearn.utils import _safe_indexing, check_array, check_consistent_length
+from sklearn.utils import _safe_indexing, check_array, get_tags, indexable
 
 from skquant._validation import (
     HasMethods,
@@ -44,6 +44,7 @@ class _ClassifierScore(MetaEstimatorMixin, TransformerMixin, BaseEstimator, ABC)
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
+        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
         return tags
 
     @abstractmethod
@@ -130,7 +131,7 @@ class _ClassifierScore(MetaEstimatorMixin, TransformerMixin, BaseEstimator, ABC)
         y = check_array(y, ensure_2d=False, dtype=None, input_name="y")
         if y.ndim != 1:
             raise ValueError(f"y must have shape (n,); got {y.shape}.")
-        check_consistent_length(X, y)
+        X, y = indexable(X, y)
         weights = None
         if sample_weight is not None:
             weights = check_weights(sample_weight, np.empty((len(y), 1)))
@@ -138,7 +139,9 @@ class _ClassifierScore(MetaEstimatorMixin, TransformerMixin, BaseEstimator, ABC)
         self.classes_ = np.unique(y[used])
         if len(self.classes_) < 2:
             raise ValueError(
-                f"y must hold at least two classes; got {self.classes_.tolist()}."
+                "y must hold at least two classes; got "
+                f"{'1 class' if len(self.classes_) else 'none'}, "
+                f"{self.classes_.tolist()}."
             )
         totals = self._totals(y, weights, used)
         if not (totals > 0).all():
@@ -225,6 +228,12 @@ class _ClassifierScore(MetaEstimatorMixin, TransformerMixin, BaseEstimator, ABC)
             For other columns, or a probability of 0 where the score divides by it.
         """
         check_is_fitted(self)
+        # a classifier of texts was fitted without columns
+        if hasattr(self, "n_features_in_") and getattr(X, "ndim", 2) == 1:
+            raise ValueError(
+                "X must have shape (n, p); got one dimension. Reshape your data: "
+                "X.reshape(-1, 1) for one column, X.reshape(1, -1) for one row."
+            )
         validate_data(self, X, skip_check_array=True, reset=False)
         return self._scores(self.estimator_.predict_proba(X) / self.class_prior_)
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.naive_bayes import GaussianNB
 from sklearn.utils.estimator_checks import (
     check_dataframe_column_names_consistency,
     check_get_feature_names_out_error,
@@ -22,8 +23,10 @@ from skquant import (
     FigureOfMeritQuantizer,
     IntervalQuantizer,
     KMeansQuantizer,
+    ScoreCompressor,
     SoftVoronoiQuantizer,
 )
+from skquant.scores import IntensityScore, MixtureScore
 
 pytestmark = [
     # tables of fewer distinct rows than cells
@@ -73,6 +76,9 @@ ESTIMATORS = [
     IntervalQuantizer(n_bins=3),
     IntervalQuantizer(),
     FigureOfMeritQuantizer(LightestCell(), n_bins=3, max_iter=5, random_state=0),
+    ScoreCompressor(n_atoms=16, random_state=0),
+    MixtureScore(GaussianNB()),
+    IntensityScore(GaussianNB()),
 ] + [
     kind(n_bins, criterion=criterion, random_state=0, **options)
     for kind, options in (

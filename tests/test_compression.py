@@ -145,7 +145,7 @@ def test_dask_workers_give_the_atoms_of_one_process():
         return part, os.getpid()
 
     cluster = LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
     )
     with cluster, Client(cluster) as client:
         futures = client.map(compress, np.array_split(X, 4))
@@ -164,7 +164,7 @@ def test_restarts_on_dask_give_the_fit_of_one_process():
     options = {"n_bins": 4, "n_init": 4, "random_state": 0}
     alone = DExchangeQuantizer(**options).fit(X)
     cluster = LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
     )
     with cluster, Client(cluster), joblib.parallel_backend("dask"):
         there = DExchangeQuantizer(**options, n_jobs=2).fit(X)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import FeatureUnion, make_pipeline
@@ -175,3 +176,15 @@ def test_ratio_closure():
     np.testing.assert_allclose(
         report.standard_errors[0], exact.std() / np.sqrt(len(x)), rtol=1e-12
     )
+
+
+def test_observations_may_be_texts_or_sparse():
+    texts = np.array(["a a b", "a b b", "b b c", "c c a", "a", "b c"] * 10)
+    y = np.tile([0, 0, 1, 1, 0, 1], 10)
+    model = make_pipeline(CountVectorizer(token_pattern=r"\w"), LogisticRegression())
+    transformer = MixtureScore(model)
+    cross_fitted = transformer.fit_transform(texts, y)
+    assert transformer.transform(texts[:7]).shape == (7, 1)
+    counts = model[0].fit_transform(texts).todok()
+    sparse = MixtureScore(LogisticRegression()).fit_transform(counts, y)
+    np.testing.assert_allclose(sparse, cross_fitted, rtol=1e-12)
