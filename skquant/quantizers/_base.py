@@ -208,12 +208,10 @@ class BaseQuantizer(
         if labels is None or self._prefer_rule(problem, labels, ruled, n_bins):
             labels = ruled
 
-        # Cells in ascending order of their means; empty ones, which only a rule
-        # without free labels can have, last.
         cell_shares, means = cell_moments(
             X, problem.weights, labels, n_bins, subspace.scale, first_row
         )
-        order = np.lexsort([*means.T[::-1], cell_shares == 0])
+        order = self._cell_order(cell_shares, means)
         position = np.empty_like(order)
         position[order] = np.arange(n_bins)
         labels = position[labels].astype(np.int32)
@@ -259,6 +257,11 @@ class BaseQuantizer(
             setattr(self, name, value)
         self._warn_of_limits(problem, solution, pair, weights)
         return order
+
+    def _cell_order(self, cell_shares, means):
+        """Cells in ascending order of their means; empty ones, which only a rule
+        without free labels can have, last."""
+        return np.lexsort([*means.T[::-1], cell_shares == 0])
 
     def _prefer_rule(self, problem, labels, ruled, n_bins):
         """Whether the rule's labels are as good as the free ones to rounding.

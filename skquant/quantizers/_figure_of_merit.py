@@ -32,7 +32,9 @@ class FigureOfMeritQuantizer(BaseQuantizer):
         an int32 array of shape (n,) in ``0..n_bins-1``, X the scores (n, d), y what was
         given to ``fit`` or ``score``, and sample_weight an array (n,), of ones if none
         was given; rows of weight zero are left out. It must be finite, also where a
-        cell is empty, and should not depend on how cells are numbered.
+        cell is empty. Cells keep the numbers that they have at the start, in
+        ascending order of their means there (or those of the rule ``init``), so that
+        a figure may depend on them.
     n_bins : int, default=8
         Number of cells.
     criterion : {"trace", "D", "A", "E"} or criterion object, default="D"
@@ -173,10 +175,17 @@ binned_information_, rank_, criterion_, rule_agreement_
         labels = search_partition(
             problem, n_bins, random_state, n_init=8, n_swaps=20, n_jobs=self.n_jobs
         ).labels
+        shares, means = cell_moments(problem.points, problem.weights, labels, n_bins)
         if self.family == "voronoi":
-            moments = cell_moments(problem.points, problem.weights, labels, n_bins)
-            return center_rule(moments[1])
-        return partition_rule(problem, labels, n_bins)
+            slopes, offsets = center_rule(means)
+        else:
+            slopes, offsets = partition_rule(problem, labels, n_bins)
+        # in original coordinates, where every quantizer orders its cells
+        order = super()._cell_order(shares, means @ atoms.subspace.basis)
+        return slopes[order], offsets[order]
+
+    def _cell_order(self, cell_shares, means):
+        return np.arange(len(means))
 
     def _solve(self, problem, n_bins, atoms, random_state):
         X, y, weights = self._table
