@@ -86,6 +86,14 @@ def _exceeds(value, other):
     return value > other and not value - other <= 1e-12 * max(1.0, abs(value))
 
 
+def _described(problem, partition, n_bins):
+    information = problem.label_information(partition.labels, n_bins)
+    return (
+        f"retention {problem.efficiency(information):.9g}, {partition.n_iter} scans, "
+        f"{partition.n_moves} moves"
+    )
+
+
 def _best(problem, partitions, n_bins):
     """The first partition of the largest value under the problem's criterion."""
     values = [
@@ -202,10 +210,7 @@ def search_partition(
         )
     if verbose:
         for number, start in enumerate(starts):
-            print(
-                f"start {number}: value {start.value:.9g}, {start.n_iter} passes, "
-                f"{start.n_moves} moves"
-            )
+            print(f"start {number}: {_described(small, start, n_bins)}")
     first = small.with_criterion(early[-1])
     chosen = _best(
         first if len(early) < len(steps) else selection.head(size), starts, n_bins
@@ -230,9 +235,6 @@ def search_partition(
     if len(early) < len(steps):
         chosen = _follow(problem, chosen.labels, n_bins, steps[1:], options)
     if verbose:
-        print(
-            f"best: value {chosen.value:.9g}, {chosen.n_iter} passes, "
-            f"{chosen.n_moves} moves, "
-            f"{'stable' if chosen.stable else 'not certified stable'}"
-        )
+        ending = "stable" if chosen.stable else "not certified stable"
+        print(f"best: {_described(selection, chosen, n_bins)}, {ending}")
     return chosen
