@@ -456,7 +456,7 @@ class AffineMaxRule:
             return NotImplemented
         return self.to_dict() == other.to_dict()
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
     def __setstate__(self, state):
         self.__dict__.update(state)

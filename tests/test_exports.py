@@ -7,8 +7,10 @@ import sqlite3
 import subprocess
 import sys
 
+import duckdb
 import numpy as np
 import onnxruntime
+import pandas as pd
 import pytest
 
 from skquant import AffineMaxRule, SoftVoronoiQuantizer
@@ -58,6 +60,16 @@ def in_sqlite(rule, X, folder):
         return np.array(base.execute(query).fetchall())[:, 0]
 
 
+def in_duckdb(rule, X, folder):
+    names = [f'x "{j}' for j in range(rule.n_features)]
+    table = pd.DataFrame(X, columns=names)
+    table["row"] = np.arange(len(X))
+    with duckdb.connect() as base:
+        base.register("scores", table)
+        query = f'SELECT {rule.to_sql(names)} AS label FROM scores ORDER BY "row"'
+        return base.execute(query).fetchnumpy()["label"]
+
+
 def in_onnx(rule, X, folder):
     path = folder / "rule.onnx"
     rule.to_onnx(path)
@@ -70,7 +82,7 @@ def in_json(rule, X, folder):
     return AffineMaxRule.load(folder / "rule.json").predict(X)
 
 
-@pytest.mark.parametrize("run", [in_c, in_sqlite, in_onnx, in_json])
+@pytest.mark.parametrize("run", [in_c, in_sqlite, in_duckdb, in_onnx, in_json])
 def test_labels_agree_with_predict(run, tmp_path):
     for rule in RULES:
         for X in tables(rule.n_features, 100_000):

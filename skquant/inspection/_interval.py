@@ -365,7 +365,8 @@ def retention_interval(
         # a lossless label leaves rounding only
         rounding = 1e3 * np.finfo(np.float64).eps
         if not 0.0 < estimate < 1.0 or not rounding * estimate < error < np.inf:
-            status, estimate, error, first_order = "zero_variance", *[np.nan] * 3
+            status = "zero_variance"
+            estimate = error = first_order = np.nan
     spread = norm.ppf(0.5 + 0.5 * level) * error / (estimate * (1.0 - estimate))
     low, high = expit(logit(estimate) + spread * np.array([-1.0, 1.0]))
     return RetentionInterval(
