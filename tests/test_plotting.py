@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -35,7 +36,7 @@ MIXING = np.array([[1.0, 0.6, -0.3], [0.0, 1.1, 0.4], [0.0, 0.0, 0.9]])
 @pytest.fixture(autouse=True)
 def close_figures():
     yield
-    mpl.pyplot.close("all")
+    plt.close("all")
 
 
 def table(n, d, seed=0):
