@@ -4,8 +4,10 @@
 """
 
 import inspect
+import shutil
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.resources import files
 from pathlib import Path
 
 import matplotlib
@@ -34,10 +36,11 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "_templates", "auto_examples/*.ipynb", "extensions"]
-# files of the gallery that are no pages
-exclude_patterns += ["sg_execution_times.rst"]
 templates_path = ["_templates"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
+
+# of the package django-static-mathjax, which needs no Django; see copy_mathjax
+mathjax_path = "mathjax/tex-chtml.js"
 
 autosummary_generate = True
 autodoc_typehints = "none"
@@ -50,7 +53,8 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "remove_config_comments": True,
     "show_memory": False,
-    "min_reported_time": 1,
+    # that page takes scripts from other hosts
+    "write_computation_times": False,
     "abort_on_example_error": False,
 }
 
@@ -77,6 +81,17 @@ def skip_foreign_members(app, what, name, member, skip, options):
     return skip
 
 
+def copy_mathjax(app, exception):
+    """Put MathJax and its fonts beside the pages, which then need no other host."""
+    if exception is None and app.builder.format == "html":
+        source = Path(str(files("mathjax"))) / "static" / "mathjax" / "es5"
+        target = Path(app.outdir) / "_static" / "mathjax"
+        fonts = Path("output", "chtml", "fonts", "woff-v2")
+        shutil.copytree(source / fonts, target / fonts, dirs_exist_ok=True)
+        shutil.copy(source / "tex-chtml.js", target)
+
+
 def setup(app):
-    """Connect the filter of members."""
+    """Connect the filter of members and the copy of MathJax."""
     app.connect("autodoc-skip-member", skip_foreign_members)
+    app.connect("build-finished", copy_mathjax)
