@@ -614,7 +614,8 @@ class ProfiledDOptimality(BaseEstimator):
         result[block] -= share * DOptimality().gradient(
             np.asarray(information)[block], np.asarray(reference)[block]
         )
-        return result
+        # the difference of two inverses, each symmetric up to its own rounding
+        return (result + result.T) / 2.0
 
     def efficiency(self, information, reference):
         """Return the pure profiled retention, whatever the nuisance weight.

@@ -1,5 +1,6 @@
 """The exported rule gives the labels of predict, wherever it runs."""
 
+import contextlib
 import ctypes
 import json
 import pickle
@@ -52,7 +53,7 @@ def in_c(rule, X, folder):
 def in_sqlite(rule, X, folder):
     names = [f'x "{j}' for j in range(rule.n_features)]
     quoted = ", ".join('"' + name.replace('"', '""') + '" REAL' for name in names)
-    with sqlite3.connect(":memory:") as base:
+    with contextlib.closing(sqlite3.connect(":memory:")) as base:
         base.execute(f"CREATE TABLE scores ({quoted})")
         marks = ", ".join("?" * rule.n_features)
         base.executemany(f"INSERT INTO scores VALUES ({marks})", X.tolist())

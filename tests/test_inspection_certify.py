@@ -1,6 +1,7 @@
 """Certificates against enumeration, and their honesty when the search is cut."""
 
 import _thread
+import signal
 import threading
 import time
 
@@ -149,7 +150,15 @@ def test_budget_is_honest():
     assert timed.upper_bound == 1.0 and timed.n_nodes == 0
 
 
-def test_interrupt_returns_the_state():
+@pytest.fixture
+def interruptible():
+    """Hear an interrupt even where a shell lets its background jobs ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_interrupt_returns_the_state(interruptible):
     scores = normal_table(1, 120, np.eye(2))
     timer = threading.Timer(1.5, _thread.interrupt_main)
     started = time.monotonic()
