@@ -143,8 +143,7 @@ def exchange_stability(
         ruled = nearest_cell(problem.points, cells.means[occupied], metric)
         elsewhere = occupied[ruled] != atom_labels
         displaced = float(problem.weights[elsewhere].sum())
-    everything = np.arange(len(atom_labels), dtype=np.int32)
-    moves, _ = visit(cells, everything, np.empty(len(everything)))
+    moves, _, _ = visit(cells, np.empty(len(atom_labels)))
     return StabilityReport(
         is_stable=bool(visit.certifies and moves == 0),
         best_gain=float(gain),

@@ -471,8 +471,8 @@ def concrete_logpdf(log_t, logits, temperature):
     --------
     >>> import numpy as np
     >>> from skquant.relaxation import concrete_logpdf
-    >>> np.exp(concrete_logpdf(np.log([0.3, 0.7]), [0.5, 0.0], 0.5)).round(7)
-    np.float64(0.4843734)
+    >>> float(np.exp(concrete_logpdf(np.log([0.3, 0.7]), [0.5, 0.0], 0.5)).round(7))
+    0.4843734
     """
     logits = check_finite("logits", check_logits(logits))
     temperature = _check_temperature(temperature, logits, positive=True)

@@ -66,7 +66,8 @@ def best_spanning_tree(utilities, n_nodes):
     Only the order of the edges matters, so the ranks 1, 2, ... are what is minimized:
     a weight of 0 would be no edge, and large offsets lose digits.
     """
-    rows, columns = np.triu_indices(n_nodes, 1)
+    # SciPy before 1.12 takes graphs of 32-bit indices alone
+    rows, columns = np.array(np.triu_indices(n_nodes, 1), dtype=np.int32)
     order = np.argsort(-utilities, kind="stable")
     order = order[np.isfinite(utilities[order])]
     ranks = np.arange(1, len(order) + 1, dtype=np.float64)

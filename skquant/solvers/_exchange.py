@@ -16,9 +16,10 @@ from skquant.solvers._exchange_kernel import best_move, exchange_pass, scratch_s
 # Forms of the compiled gain; the kernel has the same numbers.
 _FORMS = {"linear": 0, "log_det": 1, "inverse_trace": 2}
 
-# Share of the atoms, those nearest to a boundary, that are visited between two full
-# passes, and how often.
-_ACTIVE_SHARE = 0.15
+# Between two full passes the atoms nearest to a boundary are visited alone: so many for
+# each that the full pass has moved, within shares of the table, and how often.
+_ACTIVE_A_MOVE = 8
+_ACTIVE_SHARES = 0.02, 0.15
 _ACTIVE_PASSES = 40
 
 # After so many full passes the value itself must have risen.
@@ -39,6 +40,8 @@ class Partition:
         Full passes over the atoms.
     n_moves : int
         Relocations made.
+    n_visits : int
+        Atoms looked at, those of one full pass for each.
     converged : bool
         Whether the last full pass, from exactly rebuilt moments, found no allowed
         move that gains.
@@ -50,6 +53,7 @@ class Partition:
     value: float
     n_iter: int
     n_moves: int
+    n_visits: int
     converged: bool
     stable: bool
 
@@ -100,32 +104,45 @@ class _CompiledPass:
         self._min_bin_weight = min_bin_weight
         self._gain_tol = gain_tol
 
-    def _state(self, cells):
-        problem = cells.problem
-        return (
-            (problem.points, problem.weights, problem.origin),
-            (cells.labels, cells.weights, cells.means, cells.counts),
-        )
-
-    def __call__(self, cells, rows, slack, most_passes=1, from_labels=False):
-        table, state = self._state(cells)
-        return exchange_pass(
+    def __call__(self, cells, slack, rows=None, most_passes=1, from_labels=False):
+        problem, labels = cells.problem, cells.labels
+        table = problem.points, problem.weights
+        if rows is not None:
+            # side by side in memory
+            table, labels = [each[rows] for each in table], labels[rows]
+        result = exchange_pass(
             *table,
-            rows,
-            *state,
+            problem.origin,
+            labels,
+            cells.weights,
+            cells.means,
+            cells.counts,
             *self._criterion,
             self._gain_tol,
             self._min_bin_weight,
             most_passes,
+            rows is None,
             from_labels,
             slack,
             self._scratch,
         )
+        if rows is not None:
+            cells.labels[rows] = labels
+        return result
 
     def best_move(self, cells):
-        table, state = self._state(cells)
+        problem = cells.problem
         return best_move(
-            *table, *state, *self._criterion, self._min_bin_weight, self._scratch
+            problem.points,
+            problem.weights,
+            problem.origin,
+            cells.labels,
+            cells.weights,
+            cells.means,
+            cells.counts,
+            *self._criterion,
+            self._min_bin_weight,
+            self._scratch,
         )
 
 
@@ -183,17 +200,20 @@ class _GenericPass:
         change -= problem.information(cells.weights[pair], cells.means[pair])
         return weights, means, information + change
 
-    def __call__(self, cells, rows, slack, most_passes=1, from_labels=False):
+    def __call__(self, cells, slack, rows=None, most_passes=1, from_labels=False):
+        if rows is None:
+            rows = np.arange(len(cells.labels))
         if from_labels:
             cells.rebuild()
-        total, total_gain = 0, 0.0
-        for _ in range(most_passes):
+        total, total_gain, n_passes = 0, 0.0, 0
+        while n_passes < most_passes:
+            n_passes += 1
             moves, gain = self._pass(cells, rows, slack)
             if moves <= 0:
-                return (total, total_gain) if total else (moves, 0.0)
+                return (total or moves), total_gain, n_passes
             total += moves
             total_gain += gain
-        return total, total_gain
+        return total, total_gain, n_passes
 
     def _pass(self, cells, rows, slack):
         problem = cells.problem
@@ -270,43 +290,42 @@ def exchange(
     min_bin_weight=0.0,
     max_iter=None,
     target=-np.inf,
+    least_gain=0.0,
 ):
     """Relocate atoms while any single relocation gains.
 
     Between full passes, the atoms nearest to a boundary are visited alone. Empty
     cells of the start are filled first, and cells below ``min_bin_weight`` raised.
     The search is given up when twice the gain of the last round would not reach
-    ``target``: rounds gain less and less.
+    ``target``, for rounds gain less and less, or was below ``least_gain``.
     """
     labels = fill_empty_cells(problem, labels, n_bins)
     labels = raise_light_cells(problem, labels, n_bins, min_bin_weight)
     cells = _Cells(problem, labels, n_bins)
     visit = _make_pass(problem, n_bins, min_bin_weight, gain_tol)
-    everything = np.arange(len(problem.points), dtype=np.int32)
-    slack = np.empty(len(everything))
-    n_active = int(_ACTIVE_SHARE * len(everything))
-    n_iter, n_moves, converged = 0, 0, False
+    slack = np.empty(len(problem.points))
+    n_iter, n_moves, n_visits, converged = 0, 0, 0, False
     value = checkpoint = cells.value()
     while True:
-        moves, gain = visit(cells, everything, slack, from_labels=n_iter > 0)
+        moves, gain, _ = visit(cells, slack, from_labels=n_iter > 0)
         n_iter += 1
+        n_visits += len(slack)
         if moves <= 0:
             converged = moves == 0
             break
         n_moves += moves
         if n_iter == max_iter:
             break
-        if n_active > n_bins:
-            # the quantile of a part of the rows does
-            part = slack[:: 1 + len(slack) // 20_000]
-            rank = int(_ACTIVE_SHARE * (len(part) - 1))
-            active = everything[slack <= np.partition(part, rank)[rank]]
-            active_slack = np.empty(len(active))
-            moves, more = visit(cells, active, active_slack, _ACTIVE_PASSES)
+        active = _active_rows(slack, moves)
+        if len(active) > n_bins:
+            moves, more, passes = visit(
+                cells, np.empty(len(active)), active, _ACTIVE_PASSES
+            )
             n_moves += max(0, moves)
+            n_visits += passes * len(active)
             gain += more
         value += gain
-        if value + 2.0 * gain < target:
+        if value + 2.0 * gain < target or gain < least_gain:
             break
         if n_iter % _ROUNDS_TO_RISE == 0:
             cells.rebuild()
@@ -314,16 +333,26 @@ def exchange(
             if not checkpoint > before:
                 # gains of rounding only
                 break
-    del everything, slack
+    del slack
     cells.rebuild()
     return Partition(
         labels=cells.labels,
         value=cells.value(),
         n_iter=n_iter,
         n_moves=n_moves,
+        n_visits=n_visits,
         converged=converged,
         stable=converged and visit.certifies,
     )
+
+
+def _active_rows(slack, moves):
+    """The rows nearest to a boundary, more of them where more have moved."""
+    share = min(max(_ACTIVE_A_MOVE * moves / len(slack), _ACTIVE_SHARES[0]), _ACTIVE_SHARES[1])
+    # the quantile of a part of the rows does
+    part = slack[:: 1 + len(slack) // 20_000]
+    rank = int(share * (len(part) - 1))
+    return np.flatnonzero(slack <= np.partition(part, rank)[rank])
 
 
 def best_remaining_gain(problem, labels, n_bins, *, min_bin_weight=0.0):

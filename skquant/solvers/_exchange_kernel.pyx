@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False
-"""Relocation of single points between cells, in one pass over given rows.
+"""Relocation of single points between cells, in passes over a table.
 
 The gain of moving a point from cell a to cell b follows from the change
 
@@ -12,7 +12,7 @@ every cell by the first-order gain in the metric G (the criterion's gradient), w
 bounds the gain from above for a concave criterion, and evaluates the rest exactly.
 """
 
-from libc.math cimport INFINITY, fabs, log1p, sqrt
+from libc.math cimport INFINITY, fabs, isnan, log1p, sqrt
 
 cdef extern from "_lanes.h":
     pass
@@ -21,79 +21,134 @@ cdef extern from *:
     """
     #include <math.h>
 
-    /* A known number of coordinates keeps the sums in registers. */
-    #define SKQUANT_UNROLLED(R) case R: \\
-        for (int l = 0; l < SKQUANT_LANES; l++) { \\
-            double sum = d[l]; \\
-            for (int j = 0; j < R; j++) sum -= product[j] * x[j * SKQUANT_LANES + l]; \\
-            d[l] = sum; \\
-        } \\
-        break;
+    /* Rows heavier than all but this share of their cell get the mean of the others by
+       summation: the difference W_a - w has no digits left. */
+    #define SKQUANT_DOMINANT 1e-6
 
-    /* Smallest q_b - level (1 + w / W_b) over the cells b other than its own, for
-       eight points at once: the loops over lanes are what compilers vectorize.
-       IN x (r, lanes), level less x'Gx, level times w, own cell, mu'Gmu (k,),
-       2 G mu (k, r), 1 / W (k,); OUT nearest. */
-    SKQUANT_CLONES
-    static void skquant_screen_lanes(
-        const double* SKQUANT_RESTRICT x, const double* SKQUANT_RESTRICT level,
-        const double* SKQUANT_RESTRICT rate, const double* SKQUANT_RESTRICT own,
+    /* Share of the terms of a first-order gain that rounding may hide. */
+    #define SKQUANT_ROUNDING 1e-14
+
+    /* Smallest q_b - level (1 + w / W_b) over the cells b other than its own, less what
+       rounding may hide, for eight points at once: the loops over lanes are what
+       compilers vectorize. Infinite for a point that must stay, NaN for one that
+       weighs nearly all of its cell.
+       IN points (lanes, r), weights, labels (lanes,), G (r, r), mu'Gmu (k,),
+       2 G mu (r, k), W, 1 / W and least weight for leaving (k,); OUT nearest. */
+    SKQUANT_INLINE void skquant_screen_known(
+        const double* SKQUANT_RESTRICT points, const double* SKQUANT_RESTRICT weights,
+        const int* SKQUANT_RESTRICT labels, const double* SKQUANT_RESTRICT metric,
         const double* SKQUANT_RESTRICT squares,
         const double* SKQUANT_RESTRICT products,
+        const double* SKQUANT_RESTRICT cell_weights,
         const double* SKQUANT_RESTRICT inverse_weights,
-        Py_ssize_t r, Py_ssize_t k, double* SKQUANT_RESTRICT nearest)
+        const double* SKQUANT_RESTRICT least, const Py_ssize_t r, const Py_ssize_t k,
+        double* SKQUANT_RESTRICT x, double* SKQUANT_RESTRICT nearest)
     {
-        double best[SKQUANT_LANES], d[SKQUANT_LANES];
-        for (int l = 0; l < SKQUANT_LANES; l++) best[l] = INFINITY;
+        double own[SKQUANT_LANES], level[SKQUANT_LANES], rate[SKQUANT_LANES];
+        double cell[SKQUANT_LANES], total[SKQUANT_LANES], guard[SKQUANT_LANES];
+        double best[SKQUANT_LANES], d[SKQUANT_LANES], stays[SKQUANT_LANES];
+        for (int l = 0; l < SKQUANT_LANES; l++) {
+            const int a = labels[l];
+            cell[l] = (double) a;
+            total[l] = cell_weights[a];
+            level[l] = squares[a];
+            stays[l] = least[a];
+            for (Py_ssize_t j = 0; j < r; j++) {
+                x[j * SKQUANT_LANES + l] = points[l * r + j];
+                level[l] -= points[l * r + j] * products[j * k + a];
+            }
+        }
+        SKQUANT_EACH_LANE own[l] = 0.0;
+        for (Py_ssize_t i = 0; i < r; i++) {
+            SKQUANT_EACH_LANE d[l] = 0.0;
+            for (Py_ssize_t j = 0; j < r; j++)
+                SKQUANT_EACH_LANE
+                    d[l] += metric[i * r + j] * x[j * SKQUANT_LANES + l];
+            SKQUANT_EACH_LANE
+                own[l] += d[l] * x[i * SKQUANT_LANES + l];
+        }
+        SKQUANT_EACH_LANE {
+            const double rest = total[l] - weights[l];
+            level[l] = (own[l] + level[l]) * (total[l] / rest);
+            rate[l] = level[l] * weights[l];
+            guard[l] = SKQUANT_ROUNDING * (fabs(own[l]) + fabs(level[l]));
+            guard[l] = rest < SKQUANT_DOMINANT * total[l] ? NAN : guard[l];
+            guard[l] = rest < stays[l] ? -INFINITY : guard[l];
+            level[l] -= own[l];
+            best[l] = INFINITY;
+        }
         for (Py_ssize_t b = 0; b < k; b++) {
             const double square = squares[b], inverse = inverse_weights[b];
-            const double cell = (double) b;
-            for (int l = 0; l < SKQUANT_LANES; l++)
+            const double index = (double) b;
+            SKQUANT_EACH_LANE
                 d[l] = square - level[l] - rate[l] * inverse;
-            const double* product = products + b * r;
-            switch (r) {
-                SKQUANT_UNROLLED(1) SKQUANT_UNROLLED(2) SKQUANT_UNROLLED(3)
-                SKQUANT_UNROLLED(4) SKQUANT_UNROLLED(5) SKQUANT_UNROLLED(6)
-                SKQUANT_UNROLLED(7) SKQUANT_UNROLLED(8)
-                default:
-                    for (Py_ssize_t j = 0; j < r; j++)
-                        for (int l = 0; l < SKQUANT_LANES; l++)
-                            d[l] -= product[j] * x[j * SKQUANT_LANES + l];
-            }
-            for (int l = 0; l < SKQUANT_LANES; l++) {
-                const double other = own[l] == cell ? INFINITY : d[l];
+            for (Py_ssize_t j = 0; j < r; j++)
+                SKQUANT_EACH_LANE
+                    d[l] -= products[j * k + b] * x[j * SKQUANT_LANES + l];
+            SKQUANT_EACH_LANE {
+                const double other = cell[l] == index ? INFINITY : d[l];
                 best[l] = other < best[l] ? other : best[l];
             }
         }
-        for (int l = 0; l < SKQUANT_LANES; l++) nearest[l] = best[l];
+        SKQUANT_EACH_LANE nearest[l] = best[l] - guard[l];
     }
 
-    /* x'Gx for eight points at once. IN metric (r, r), x (r, lanes); OUT total. */
+    /* A known number of coordinates keeps the sums in registers. */
+    #define SKQUANT_KNOWN(R) case R: skquant_screen_known( \\
+        points, weights, labels, metric, squares, products, cell_weights, \\
+        inverse_weights, least, R, k, x, nearest); break;
+
     SKQUANT_CLONES
-    static void skquant_quadratic_lanes(
-        const double* SKQUANT_RESTRICT metric, const double* SKQUANT_RESTRICT x,
-        Py_ssize_t r, double* SKQUANT_RESTRICT total)
+    static void skquant_screen_lanes(
+        const double* points, const double* weights, const int* labels,
+        const double* metric, const double* squares, const double* products,
+        const double* cell_weights, const double* inverse_weights,
+        const double* least, Py_ssize_t r, Py_ssize_t k, double* x, double* nearest)
     {
-        double row[SKQUANT_LANES];
-        for (int l = 0; l < SKQUANT_LANES; l++) total[l] = 0.0;
+        switch (r) {
+            SKQUANT_KNOWN(1) SKQUANT_KNOWN(2) SKQUANT_KNOWN(3) SKQUANT_KNOWN(4)
+            SKQUANT_KNOWN(5) SKQUANT_KNOWN(6) SKQUANT_KNOWN(7) SKQUANT_KNOWN(8)
+            default: skquant_screen_known(
+                points, weights, labels, metric, squares, products, cell_weights,
+                inverse_weights, least, r, k, x, nearest);
+        }
+    }
+
+    /* 2 G mu (r, k) and mu'Gmu (k,) of all cells. IN G (r, r), means (r, k). */
+    SKQUANT_CLONES
+    static void skquant_project_cells(
+        const double* SKQUANT_RESTRICT metric, const double* SKQUANT_RESTRICT means,
+        Py_ssize_t r, Py_ssize_t k, double* SKQUANT_RESTRICT products,
+        double* SKQUANT_RESTRICT squares)
+    {
+        for (Py_ssize_t b = 0; b < k; b++) squares[b] = 0.0;
         for (Py_ssize_t i = 0; i < r; i++) {
-            for (int l = 0; l < SKQUANT_LANES; l++) row[l] = 0.0;
-            for (Py_ssize_t j = 0; j < r; j++)
-                for (int l = 0; l < SKQUANT_LANES; l++)
-                    row[l] += metric[i * r + j] * x[j * SKQUANT_LANES + l];
-            for (int l = 0; l < SKQUANT_LANES; l++)
-                total[l] += row[l] * x[i * SKQUANT_LANES + l];
+            double* row = products + i * k;
+            for (Py_ssize_t b = 0; b < k; b++) row[b] = 0.0;
+            for (Py_ssize_t j = 0; j < r; j++) {
+                const double entry = metric[i * r + j];
+                const double* mean = means + j * k;
+                for (Py_ssize_t b = 0; b < k; b++) row[b] += entry * mean[b];
+            }
+            for (Py_ssize_t b = 0; b < k; b++) {
+                squares[b] += means[i * k + b] * row[b];
+                row[b] *= 2.0;
+            }
         }
     }
     """
-    void quadratic_lanes "skquant_quadratic_lanes"(
-        const double* metric, const double* x, Py_ssize_t r, double* total
-    ) noexcept nogil
     void screen_lanes "skquant_screen_lanes"(
-        const double* x, const double* level, const double* rate, const double* own,
-        const double* squares, const double* products, const double* inverse_weights,
-        Py_ssize_t r, Py_ssize_t k, double* nearest
+        const double* points, const double* weights, const int* labels,
+        const double* metric, const double* squares, const double* products,
+        const double* cell_weights, const double* inverse_weights, const double* least,
+        Py_ssize_t r, Py_ssize_t k, double* x, double* nearest
     ) noexcept nogil
+    void project_cells "skquant_project_cells"(
+        const double* metric, const double* means, Py_ssize_t r, Py_ssize_t k,
+        double* products, double* squares
+    ) noexcept nogil
+    double DOMINANT "SKQUANT_DOMINANT"
+    double ROUNDING "SKQUANT_ROUNDING"
 
 cdef enum:
     LANES = 8
@@ -104,16 +159,8 @@ cdef enum:
     LOG_DET = 1
     INVERSE_TRACE = 2
 
-# Rows heavier than this share of their cell get the mean of the others by summation:
-# the difference W_a - w has no digits left.
-cdef double DOMINANT = 1e-6
-
 # A thousand times the rounding of 1, as in the criteria.
 cdef double SINGULAR = 2.220446049250313e-13
-
-# Share of the terms of a first-order gain that rounding may hide.
-cdef double ROUNDING = 1e-14
-
 
 cdef struct State:
     Py_ssize_t n
@@ -135,16 +182,19 @@ cdef struct State:
     double* information
     double* inverses       # (n_terms, r, r)
     double* metric         # (r, r), G
-    double* products       # (k, r), 2 G mu
+    double* means          # (r, k), cell_means by coordinate
+    double* products       # (r, k), 2 G mu
     double* squares        # (k,), mu' G mu
     double* inverse_weights  # (k,)
+    double* least          # (k,), weight that must stay; infinite for a single row
     double* distances      # (k,)
     double* u
     double* v
     double* block          # (r, r)
     double* half           # (r, r)
-    double* kept           # (2, r)
-    double* lanes          # (r + 5, LANES)
+    double* kept           # (2 + r, r)
+    double* lanes          # (r, LANES) and (LANES, r)
+    double min_weight
 
 
 cdef inline double quadratic(
@@ -205,29 +255,41 @@ cdef int invert(double* a, double* out, Py_ssize_t m, Py_ssize_t stride) noexcep
     return 0
 
 
+cdef void set_cell(State* s, Py_ssize_t b) noexcept nogil:
+    """Take over weight, mean and count of a cell."""
+    cdef Py_ssize_t i
+    s.inverse_weights[b] = 1.0 / s.cell_weights[b]
+    s.least[b] = INFINITY if s.cell_counts[b] == 1 else s.min_weight
+    for i in range(s.r):
+        s.means[i * s.k + b] = s.cell_means[b * s.r + i]
+
+
 cdef int refresh(State* s) noexcept nogil:
-    """Recompute information, metric and products from the cells; 1 if singular."""
-    cdef Py_ssize_t r = s.r, k = s.k, b, i, j, t, m, l
-    cdef double weight, total
-    cdef double* mean
-    cdef const double* basis
-    cdef double* inverse
+    """Recompute what follows from the cells; 1 if the information is singular."""
+    cdef Py_ssize_t r = s.r, b, i, j
+    cdef double total
     for i in range(r * r):
         s.information[i] = 0.0
-    for b in range(k):
-        mean = s.cell_means + b * r
-        weight = s.cell_weights[b]
-        s.inverse_weights[b] = 1.0 / weight
+    for b in range(s.k):
+        set_cell(s, b)
         for i in range(r):
-            s.u[i] = mean[i] + s.origin[i]
+            s.u[i] = s.cell_means[b * r + i] + s.origin[i]
         for i in range(r):
-            total = weight * s.u[i]
+            total = s.cell_weights[b] * s.u[i]
             for j in range(i + 1):
                 s.information[i * r + j] += total * s.u[j]
     for i in range(r):
         for j in range(i):
             s.information[j * r + i] = s.information[i * r + j]
+    return follow_information(s)
 
+
+cdef int follow_information(State* s) noexcept nogil:
+    """Recompute inverses, metric and products; 1 if the information is singular."""
+    cdef Py_ssize_t r = s.r, i, j, t, m, l
+    cdef double total
+    cdef const double* basis
+    cdef double* inverse
     if s.form == LINEAR:
         for i in range(r * r):
             s.metric[i] = s.bases[i]
@@ -286,16 +348,7 @@ cdef int refresh(State* s) noexcept nogil:
             for i in range(r * r):
                 s.metric[i] += s.coefficients[t] * inverse[i]
 
-    for b in range(k):
-        mean = s.cell_means + b * r
-        weight = 0.0
-        for i in range(r):
-            total = 0.0
-            for j in range(r):
-                total += s.metric[i * r + j] * mean[j]
-            s.products[b * r + i] = 2.0 * total
-            weight += mean[i] * total
-        s.squares[b] = weight
+    project_cells(s.metric, s.means, r, s.k, s.products, s.squares)
     return 0
 
 
@@ -373,7 +426,7 @@ cdef double own_level(
         return quadratic(s.metric, s.v, s.v, r) * (rest / s.cell_weights[a])
     distance = own + s.squares[a]
     for j in range(r):
-        distance -= x[j] * s.products[a * r + j]
+        distance -= x[j] * s.products[j * s.k + a]
     return distance * (s.cell_weights[a] / rest)
 
 
@@ -389,57 +442,57 @@ cdef double screen(State* s, Py_ssize_t row, double rest) noexcept nogil:
         distance = s.squares[b] - (level - own)
         distance -= level * s.weights[row] * s.inverse_weights[b]
         for j in range(r):
-            distance -= s.products[b * r + j] * x[j]
+            distance -= s.products[j * s.k + b] * x[j]
         s.distances[b] = distance
     s.distances[s.labels[row]] = INFINITY
     return ROUNDING * (fabs(own) + fabs(level))
 
 
+cdef double screen_alone(State* s, Py_ssize_t row) noexcept nogil:
+    """Smallest distance, less the guard, of a row that weighs nearly all of its cell."""
+    cdef int a = s.labels[row]
+    cdef double nearest = INFINITY, guard, rest = s.cell_weights[a] - s.weights[row]
+    cdef Py_ssize_t b
+    if rest < s.least[a]:
+        return INFINITY
+    guard = screen(s, row, remainder_of(s, row, s.v))
+    for b in range(s.k):
+        nearest = s.distances[b] if s.distances[b] < nearest else nearest
+    return nearest - guard
+
+
 cdef void screen_rows(
     State* s,
-    const int* rows,              # IN (n_rows,)
+    Py_ssize_t start,
     Py_ssize_t n_rows,            # IN at most LANES
-    double min_weight,            # IN
-    double* nearest,              # OUT (LANES,) smallest distance, less a guard for
-                                  # rounding; infinite for a row that must stay
+    bint whole,                   # IN whether the table has all rows of the cells
+    double* nearest,              # OUT (LANES,)
 ) noexcept nogil:
     """Screen a few rows at once."""
     cdef Py_ssize_t r = s.r, lane, j, row
-    cdef int a
-    cdef double rest, own, level
-    cdef double* x = s.lanes
-    cdef double* levels = x + r * LANES
-    cdef double* rates = levels + LANES
-    cdef double* cells = rates + LANES
-    cdef double* guards = cells + LANES
-    cdef double* owns = guards + LANES
-    for lane in range(LANES):
-        row = rows[lane if lane < n_rows else n_rows - 1]
-        for j in range(r):
-            x[j * LANES + lane] = s.points[row * r + j]
-    quadratic_lanes(s.metric, x, r, owns)
-    for lane in range(LANES):
-        row = rows[lane if lane < n_rows else n_rows - 1]
-        a = s.labels[row]
-        cells[lane] = a
-        rest = s.cell_weights[a] - s.weights[row]
-        if s.cell_counts[a] == 1 or rest < min_weight or lane >= n_rows:
-            levels[lane] = rates[lane] = 0.0
-            guards[lane] = -INFINITY
-            continue
-        if rest < DOMINANT * s.cell_weights[a]:
-            rest = remainder_of(s, row, s.v)
-        own = owns[lane]
-        level = own_level(s, row, rest, own)
-        levels[lane] = level - own
-        rates[lane] = level * s.weights[row]
-        guards[lane] = ROUNDING * (fabs(own) + fabs(level))
+    cdef const double* points = s.points + start * r
+    cdef const double* weights = s.weights + start
+    cdef const int* labels = s.labels + start
+    cdef double* last
+    cdef double last_weights[LANES]
+    cdef int last_labels[LANES]
+    if n_rows < LANES:
+        # the last row fills the lanes that are left
+        last = s.lanes + r * LANES
+        for lane in range(LANES):
+            row = start + (lane if lane < n_rows else n_rows - 1)
+            last_weights[lane] = s.weights[row]
+            last_labels[lane] = s.labels[row]
+            for j in range(r):
+                last[lane * r + j] = s.points[row * r + j]
+        points, weights, labels = last, last_weights, last_labels
     screen_lanes(
-        x, levels, rates, cells, s.squares, s.products, s.inverse_weights, r, s.k,
-        nearest,
+        points, weights, labels, s.metric, s.squares, s.products, s.cell_weights,
+        s.inverse_weights, s.least, r, s.k, s.lanes, nearest,
     )
-    for lane in range(LANES):
-        nearest[lane] -= guards[lane]
+    for lane in range(n_rows):
+        if isnan(nearest[lane]):
+            nearest[lane] = screen_alone(s, start + lane) if whole else INFINITY
 
 
 cdef void describe(
@@ -455,6 +508,7 @@ cdef void describe(
     const double[::1] coefficients,
     const double[:, :, ::1] bases,
     const int[::1] ranks,
+    double min_weight,
     double[::1] scratch,
 ) noexcept nogil:
     """Point the state at the arrays."""
@@ -473,11 +527,15 @@ cdef void describe(
     free += n_terms * r * r
     s.metric = free
     free += r * r
+    s.means = free
+    free += r * k
     s.products = free
     free += r * k
     s.squares = free
     free += k
     s.inverse_weights = free
+    free += k
+    s.least = free
     free += k
     s.distances = free
     free += k
@@ -490,13 +548,14 @@ cdef void describe(
     s.half = free
     free += r * r
     s.kept = free
-    free += 2 * r
+    free += (2 + r) * r
     s.lanes = free
+    s.min_weight = min_weight
 
 
 def scratch_size(Py_ssize_t r, Py_ssize_t k, Py_ssize_t n_terms):
     """Number of doubles that the functions of this module need as scratch."""
-    return (4 + n_terms) * r * r + (r + 3) * k + 4 * r + (r + 5) * LANES
+    return (5 + n_terms) * r * r + (2 * r + 4) * k + 4 * r + 2 * r * LANES
 
 
 cdef double relocate(State* s, Py_ssize_t row, double gain_tol) noexcept nogil:
@@ -504,7 +563,7 @@ cdef double relocate(State* s, Py_ssize_t row, double gain_tol) noexcept nogil:
 
     Returns the gain, 0 if the row stays.
     """
-    cdef Py_ssize_t r = s.r, b, best = -1, i
+    cdef Py_ssize_t r = s.r, b, best = -1, i, j
     cdef int a = s.labels[row]
     cdef const double* x = s.points + row * r
     cdef double weight = s.weights[row]
@@ -525,27 +584,42 @@ cdef double relocate(State* s, Py_ssize_t row, double gain_tol) noexcept nogil:
     if best < 0:
         return 0.0
     old_a, old_b = s.cell_weights[a], s.cell_weights[best]
+    beta = weight * (old_b / (old_b + weight))
     for i in range(r):
         s.kept[i] = s.cell_means[a * r + i]
         s.kept[r + i] = s.cell_means[best * r + i]
+        s.u[i] = x[i] - s.cell_means[best * r + i]
         s.cell_means[a * r + i] = x[i] - s.v[i]
-        s.cell_means[best * r + i] += (
-            weight / (old_b + weight)
-        ) * (x[i] - s.cell_means[best * r + i])
+        s.cell_means[best * r + i] += (weight / (old_b + weight)) * s.u[i]
+    for i in range(r):
+        for j in range(r):
+            s.kept[(2 + i) * r + j] = s.information[i * r + j]
+            s.information[i * r + j] += (
+                alpha * s.v[i] * s.v[j] - beta * s.u[i] * s.u[j]
+            )
     s.cell_weights[a] = rest
     s.cell_weights[best] = old_b + weight
-    if refresh(s):
-        # singular to working precision: take the move back
-        s.cell_weights[a], s.cell_weights[best] = old_a, old_b
-        for i in range(r):
-            s.cell_means[a * r + i] = s.kept[i]
-            s.cell_means[best * r + i] = s.kept[r + i]
-        refresh(s)
-        return 0.0
-    s.labels[row] = <int> best
     s.cell_counts[a] -= 1
     s.cell_counts[best] += 1
-    return best_gain
+    s.labels[row] = <int> best
+    set_cell(s, a)
+    set_cell(s, best)
+    if not follow_information(s):
+        return best_gain
+    # singular to working precision: take the move back
+    s.cell_weights[a], s.cell_weights[best] = old_a, old_b
+    s.cell_counts[a] += 1
+    s.cell_counts[best] -= 1
+    s.labels[row] = a
+    for i in range(r):
+        s.cell_means[a * r + i] = s.kept[i]
+        s.cell_means[best * r + i] = s.kept[r + i]
+        for j in range(r):
+            s.information[i * r + j] = s.kept[(2 + i) * r + j]
+    set_cell(s, a)
+    set_cell(s, best)
+    follow_information(s)
+    return 0.0
 
 
 cdef void rebuild(State* s) noexcept nogil:
@@ -573,7 +647,6 @@ def exchange_pass(
     const double[:, ::1] points,    # IN (n, r), relative to origin
     const double[::1] weights,      # IN (n,)
     const double[::1] origin,       # IN (r,)
-    const int[::1] rows,            # IN rows to visit, in this order
     int[::1] labels,                # INOUT (n,)
     double[::1] cell_weights,       # INOUT (k,)
     double[:, ::1] cell_means,      # INOUT (k, r), relative to origin
@@ -585,42 +658,44 @@ def exchange_pass(
     double gain_tol,                # IN gain per unit of the row's weight
     double min_weight,              # IN weight that a cell must keep
     int most_passes,                # IN passes over the rows, fewer once none moves
+    bint whole,                     # IN whether the cells have no other rows
     bint from_labels,               # IN whether to recompute the cells first
-    double[::1] slack,              # OUT (len(rows),) first-order distance to a move
+    double[::1] slack,              # OUT (n,) first-order distance to a move
     double[::1] scratch,            # scratch
 ):
-    """Move every visited row to its best cell, at once, if that gains; repeat.
+    """Move every row to its best cell, at once, if that gains; repeat.
 
-    Returns the number of moves, or -1 if the information is singular, and the sum of
-    their gains.
+    Returns the number of moves, or -1 if the information is singular, the sum of
+    their gains and the number of passes.
     """
     cdef State s
-    cdef Py_ssize_t position, start, stop, n_rows = rows.shape[0]
+    cdef Py_ssize_t position, start, stop, n_rows = points.shape[0]
     cdef Py_ssize_t moves = 0, before
     cdef double gain, total = 0.0
-    cdef int sweep
+    cdef int n_passes = 0
     cdef double nearest[LANES]
     with nogil:
         describe(
             &s, points, weights, origin, labels, cell_weights, cell_means,
-            cell_counts, form, coefficients, bases, ranks, scratch,
+            cell_counts, form, coefficients, bases, ranks, min_weight, scratch,
         )
         if from_labels:
             rebuild(&s)
         if refresh(&s):
             moves = -1
         else:
-            for sweep in range(most_passes):
+            while n_passes < most_passes:
+                n_passes += 1
                 before = moves
                 start = 0
                 while start < n_rows:
                     stop = start + LANES if start + LANES < n_rows else n_rows
-                    screen_rows(&s, &rows[start], stop - start, min_weight, nearest)
+                    screen_rows(&s, start, stop - start, whole, nearest)
                     for position in range(start, stop):
                         slack[position] = nearest[position - start]
                         if nearest[position - start] >= 0.0:
                             continue
-                        gain = relocate(&s, rows[position], gain_tol)
+                        gain = relocate(&s, position, gain_tol)
                         if gain > 0.0:
                             moves += 1
                             total += gain
@@ -631,7 +706,7 @@ def exchange_pass(
                     start = stop
                 if moves == before:
                     break
-    return moves, total
+    return moves, total, n_passes
 
 
 def best_move(
@@ -664,7 +739,7 @@ def best_move(
     with nogil:
         describe(
             &s, points, weights, origin, labels, cell_weights, cell_means,
-            cell_counts, form, coefficients, bases, ranks, scratch,
+            cell_counts, form, coefficients, bases, ranks, min_weight, scratch,
         )
         if refresh(&s):
             best_gain = INFINITY

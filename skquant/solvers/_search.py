@@ -49,7 +49,7 @@ def _follow(problem, labels, n_bins, steps, options, target=-np.inf):
     """
     if len(steps) == 1:
         options = {**options, "target": target}
-    n_iter = n_moves = 0
+    n_iter = n_moves = n_visits = 0
     for criterion in steps:
         step = problem.with_criterion(criterion)
         result = exchange(step, labels, n_bins, **options)
@@ -61,7 +61,8 @@ def _follow(problem, labels, n_bins, steps, options, target=-np.inf):
         labels = result.labels
         n_iter += result.n_iter
         n_moves += result.n_moves
-    return replace(result, n_iter=n_iter, n_moves=n_moves)
+        n_visits += result.n_visits
+    return replace(result, n_iter=n_iter, n_moves=n_moves, n_visits=n_visits)
 
 
 def _one_start(problem, n_bins, seed, init, kmeans_options, steps, options):
