@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import matplotlib
+from sphinx_gallery.sorting import ExplicitOrder
 
 # ``python -m`` looks in the checkout first, where only an editable install has kernels
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,12 +45,40 @@ mathjax_path = "mathjax/tex-chtml.js"
 
 autosummary_generate = True
 autodoc_typehints = "none"
+toc_object_entries_show_parents = "hide"
+# what is typed has straight quotes
+smartquotes = False
 numpydoc_show_class_members = False
 
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"plot_",
+    # the way of a newcomer: start, stories, choices, trust, scale, then the parts
+    "within_subsection_order": ExplicitOrder(
+        [
+            f"plot_{name}.py"
+            for name in (
+                "quickstart",
+                "story_signal",
+                "story_dalitz",
+                "class_fractions",
+                "displays",
+                "pipeline",
+                "profiled_trap",
+                "figure_of_merit",
+                "certainty",
+                "consistency",
+                "compression",
+                "soft_purification",
+                "purification",
+                "smoothing",
+                "gumbel_rao",
+            )
+        ]
+        + ["*"]
+    ),
+    "thumbnail_size": (800, 560),
     "download_all_examples": False,
     "remove_config_comments": True,
     "show_memory": False,
@@ -63,10 +92,22 @@ html_title = f"skquant {version}"
 html_static_path = ["_static"]
 html_css_files = ["skquant.css"]
 html_show_sourcelink = False
+# pages without a page below
+html_sidebars = {
+    page: []
+    for page in (
+        "getting_started",
+        "mathematics",
+        "performance",
+        "comparison",
+        "contributing",
+        "changelog",
+    )
+}
 html_theme_options = {
     "navigation_with_keys": False,
     "show_toc_level": 2,
-    "header_links_before_dropdown": 8,
+    "header_links_before_dropdown": 6,
     "footer_start": ["copyright"],
     "footer_end": [],
 }
