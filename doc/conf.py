@@ -70,7 +70,7 @@ sphinx_gallery_conf = {
                 "certainty",
                 "consistency",
                 "compression",
-                "soft_purification",
+                "cooling",
                 "purification",
                 "smoothing",
                 "gumbel_rao",

@@ -26,14 +26,10 @@ COLORS = ["#000000", "#0072B2", "#D55E00", "#009E73"]
 # The mean over Gaussian noise of width sigma in the argument, in closed form. The step
 # is the derivative of the positive part (ReLU), at every width; a width of 0 is the
 # function itself.
-figure, axes = plt.subplots(2, 2, figsize=(9, 7), layout="constrained")
 u = np.linspace(-3, 3, 601)
-for sigma, line, color in zip([0.0, 0.5, 1.0, 2.0], LINES, COLORS, strict=True):
-    style = dict(linestyle=line, color=color, label=f"sigma = {sigma:g}")
-    axes[0, 0].plot(u, smoothed_step(u, sigma), **style)
-    axes[0, 1].plot(u, smoothed_relu(u, sigma), **style)
-axes[0, 0].set(title="Smoothed step", xlabel="u", ylabel="mean of the step")
-axes[0, 1].set(title="Smoothed ReLU", xlabel="u", ylabel="mean of the ReLU")
+sigmas = [0.0, 0.5, 1.0, 2.0]
+steps = [smoothed_step(u, sigma) for sigma in sigmas]
+relus = [smoothed_relu(u, sigma) for sigma in sigmas]
 
 # %%
 # A convex envelope
@@ -44,15 +40,10 @@ x = np.linspace(-3, 3, 601)
 wiggly = x**2 + 0.3 * np.sin(6 * np.pi * x)
 hull = soft_biconjugate(wiggly, x, eps=0.0)
 inside = np.abs(x) < 1.5
-axes[1, 0].plot(x, wiggly, color="#999999", linewidth=1, label="function")
+envelopes = {eps: soft_biconjugate(wiggly, x, eps=eps) for eps in (0.001, 0.01, 0.1)}
 print("largest distance of the soft envelope to the convex hull, |u| < 1.5")
-for eps, line, color in zip([0.001, 0.01, 0.1], LINES, COLORS, strict=False):
-    envelope = soft_biconjugate(wiggly, x, eps=eps)
-    axes[1, 0].plot(x, envelope, linestyle=line, color=color, label=f"eps = {eps:g}")
+for eps, envelope in envelopes.items():
     print(f"eps = {eps:5.3f}  {np.abs(envelope - hull)[inside].max():.4f}")
-axes[1, 0].set(xlim=(-1, 1), ylim=(-0.4, 1.2), xticks=[-1, -0.5, 0, 0.5, 1])
-axes[1, 0].set(xlabel="u", ylabel="value")
-axes[1, 0].set_title("Soft convex envelopes of a wiggly function")
 
 # %%
 # Gradients of a black box
@@ -81,6 +72,25 @@ for n_samples in sizes:
         errors[method].append(np.abs(estimates - 3 * 3.5**2).mean())
     row = "".join(f"{errors[method][-1]:9.3f}" for method in styles)
     print(f"{n_samples:7d}  {row}")
+
+# %%
+# The picture
+# -----------
+figure, axes = plt.subplots(2, 2, figsize=(9, 7), layout="constrained")
+for step, relu, sigma, line, color in zip(
+    steps, relus, sigmas, LINES, COLORS, strict=True
+):
+    style = dict(linestyle=line, color=color, label=f"sigma = {sigma:g}")
+    axes[0, 0].plot(u, step, **style)
+    axes[0, 1].plot(u, relu, **style)
+axes[0, 0].set(title="Smoothed step", xlabel="u", ylabel="mean of the step")
+axes[0, 1].set(title="Smoothed ReLU", xlabel="u", ylabel="mean of the ReLU")
+axes[1, 0].plot(x, wiggly, color="#999999", linewidth=1, label="function")
+for (eps, envelope), line, color in zip(envelopes.items(), LINES, COLORS, strict=False):
+    axes[1, 0].plot(x, envelope, linestyle=line, color=color, label=f"eps = {eps:g}")
+axes[1, 0].set(xlim=(-1, 1), ylim=(-0.4, 1.2), xticks=[-1, -0.5, 0, 0.5, 1])
+axes[1, 0].set(xlabel="u", ylabel="value")
+axes[1, 0].set_title("Soft convex envelopes of a wiggly function")
 for (method, style), color in zip(styles.items(), COLORS, strict=False):
     axes[1, 1].loglog(sizes, errors[method], style, color=color, label=method)
 axes[1, 1].axhline(0.03, color="#999999", label="bias 3 sigma^2")
