@@ -111,8 +111,7 @@ def test_boundaries_are_where_two_logits_tie(plane):
     display = CellsDisplay.from_estimator(quantizer, scores)
     assert len(display.boundaries_) == 5
     for contours in display.boundaries_:
-        (path,) = contours.get_paths()
-        vertices = path.vertices
+        ((vertices,),) = contours.allsegs
         assert len(vertices) > 20
         logits = np.sort(quantizer.decision_function(vertices), axis=1)
         gaps = logits[:, -1] - logits[:, -2]
@@ -148,7 +147,7 @@ def test_projection_has_a_definite_sign():
         labels = np.digitize(scores[:, seed % 3], [-1.0, 0.0, 0.5])
         labels += 4 * (scores.sum(axis=1) > 0)
         display = CellsDisplay.from_predictions(scores, labels)
-        directions = np.linalg.lstsq(scores, display.points)[0]
+        directions = np.linalg.lstsq(scores, display.points, rcond=None)[0]
         parts = directions * np.sqrt(np.mean(scores**2, axis=0))[:, None]
         np.testing.assert_array_equal(parts.max(axis=0), np.abs(parts).max(axis=0))
         # independent of the order of rows and the units of columns

@@ -195,7 +195,7 @@ class RetentionDisplay:
             curve = axis.errorbar(
                 self.x,
                 self.retention[i],
-                yerr=[below, above],
+                yerr=None if np.isnan(below).all() else [below, above],
                 color=colors[i],
                 marker=MARKERS[i % len(MARKERS)],
                 linestyle=DASHES[i % len(DASHES)],
