@@ -4,9 +4,13 @@ Class fractions from 8 to 32 labels
 ===================================
 
 Three real data sets: the label of a row, one out of 8 to 32, is all that is counted,
-and the counts give the class fractions of a batch. The estimates are unbiased, and
-their variance is the Cramer-Rao bound of the counts.
+and the counts give the class fractions of a batch. The estimates are unbiased, their
+variance is the Cramer-Rao bound of the counts, and counting a classifier's decisions
+instead takes up to a quarter more rows for the same errors.
 """
+
+import tempfile
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -16,7 +20,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skquant import DExchangeQuantizer
+from skquant import AffineMaxRule, DExchangeQuantizer
 from skquant.information import fisher_information
 from skquant.scores import MixtureScore
 
@@ -32,10 +36,11 @@ DATA = {
 # Labels
 # ------
 # Half of the rows train a pipeline from features to labels: a classifier with a
-# strong penalty, whose ratios are smooth, cross-fitted scores, a quantizer. The other
-# half gives the probability of each label in each class, and the batches.
+# strong penalty, whose ratios are smooth, cross-fitted scores, a quantizer. Its rule is
+# deployed as a file. The other half gives the probability of each label in each class,
+# and the batches.
 def labels_of(load, n_bins):
-    """Return labels and classes of the rows that did not train."""
+    """Return labels, the classifier's decisions and classes of held-out rows."""
     X, y = load(return_X_y=True)
     X, X_held_out, y, y_held_out = train_test_split(
         X, y, test_size=0.5, stratify=y, random_state=0
@@ -43,10 +48,21 @@ def labels_of(load, n_bins):
     classifier = make_pipeline(
         StandardScaler(), LogisticRegression(C=0.01, max_iter=1000)
     )
-    pipeline = make_pipeline(
-        MixtureScore(classifier), DExchangeQuantizer(n_bins, random_state=0)
-    )
-    return pipeline.fit(X, y).predict(X_held_out), y_held_out
+    to_scores = MixtureScore(classifier)
+    quantizer = DExchangeQuantizer(n_bins, random_state=0)
+    make_pipeline(to_scores, quantizer).fit(X, y)
+    with tempfile.TemporaryDirectory() as folder:
+        quantizer.rule_.save(Path(folder, "rule.json"))
+        rule = AffineMaxRule.load(Path(folder, "rule.json"))
+    labels = rule.predict(to_scores.transform(X_held_out))
+    return labels, classifier.fit(X, y).predict(X_held_out), y_held_out
+
+
+def label_probabilities(labels, y):
+    """Return the probability of each label (K) in each class (C), (K, C)."""
+    cells = np.zeros((labels.max() + 1, y.max() + 1))
+    np.add.at(cells, (labels, y), 1.0)
+    return cells / cells.sum(axis=0)
 
 
 # %%
@@ -76,39 +92,64 @@ def bound(cells, fractions, n_rows):
 
 
 def run(load, n_bins):
-    """Return true fractions, estimates of all batches, and the bound."""
-    labels, y = labels_of(load, n_bins)
-    n_classes = y.max() + 1
-    cells = np.zeros((labels.max() + 1, n_classes))
-    np.add.at(cells, (labels, y), 1.0)
-    cells /= cells.sum(axis=0)
+    """Return true fractions, estimates of all batches, and two bounds of the variance.
+
+    The bounds are those of counts of labels and of the classifier's decisions.
+    """
+    labels, decisions, y = labels_of(load, n_bins)
+    cells = label_probabilities(labels, y)
+    n_classes = cells.shape[1]
     fractions = np.linspace(1.4, 0.6, n_classes) / n_classes
     chances = (fractions / np.bincount(y))[y]
     rows = np.random.default_rng(0).choice(len(y), (N_BATCHES, N_ROWS), p=chances)
     batches = labels[rows]
     counts = np.stack([np.bincount(each, minlength=len(cells)) for each in batches])
     estimates = most_likely_fractions(counts, cells)
-    return fractions, estimates, bound(cells, fractions, N_ROWS)
+    bounds = [
+        bound(each, fractions, N_ROWS)
+        for each in (cells, label_probabilities(decisions, y))
+    ]
+    return fractions, estimates, *bounds
 
 
 # %%
 # The numbers
 # -----------
 # Bias and variance are of all fractions together, the bias as the length of its
-# vector in standard errors of that vector: about 1 where there is none.
+# vector in standard errors of that vector: about 1 where there is none. The last column
+# is how many times the rows the classifier's decisions would take.
+#
+# In the picture, boxes are estimates less the truth: quartiles, and whiskers that hold
+# 95% of the batches. The wide marks are where the bound puts the whiskers' ends.
 def main():
     """Print and draw."""
-    figure, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
-    print("data            cells   bias  variance / bound")
+    figure, axes = plt.subplots(1, 3, figsize=(12, 4.3), layout="constrained")
+    print("data            cells   bias  variance / bound  rows, decisions")
     for axis, (name, (load, n_bins)) in zip(axes, DATA.items(), strict=True):
-        fractions, estimates, variance = run(load, n_bins)
+        fractions, estimates, variance, decided = run(load, n_bins)
         bias = np.linalg.norm(estimates.mean(axis=0) - fractions)
         bias /= np.sqrt(variance.sum() / N_BATCHES)
         ratio = estimates.var(axis=0).sum() / variance.sum()
-        print(f"{name:14s} {n_bins:6d} {bias:6.2f} {ratio:17.3f}")
-        axis.boxplot(estimates, whis=(2.5, 97.5), showfliers=False)
-        axis.plot(range(1, len(fractions) + 1), fractions, "_", color="#D55E00", ms=24)
-        axis.set(title=f"{name}: {n_bins} cells", xlabel="class", ylabel="fraction")
+        cost = decided.sum() / variance.sum()
+        print(f"{name:14s} {n_bins:6d} {bias:6.2f} {ratio:17.3f} {cost:16.2f}")
+        axis.axhline(0, color="#999999", linewidth=0.8)
+        axis.boxplot(
+            estimates - fractions,
+            whis=(2.5, 97.5),
+            showfliers=False,
+            widths=0.4,
+            medianprops={"color": "black"},
+        )
+        places = np.arange(1, len(fractions) + 1)
+        reach = 1.96 * np.sqrt(variance)
+        for end in (-reach, reach):
+            axis.plot(places, end, "_", color="#D55E00", ms=22, mew=2)
+        axis.set_xticks(places, [f"{100 * each:.0f}" for each in fractions])
+        axis.set(xlabel="true fraction [%]", ylim=(-0.05, 0.05))
+        axis.set_title(f"{name}: {n_bins} cells")
+        text = f"decisions of the classifier: {cost - 1:.0%} more rows"
+        axis.text(0.5, 0.93, text, ha="center", transform=axis.transAxes)
+    axes[0].set_ylabel(f"estimate - truth, {N_ROWS} rows")
     plt.savefig("plot_class_fractions.png", dpi=110)
 
 

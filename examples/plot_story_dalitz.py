@@ -9,11 +9,15 @@ the classic choice; bins that keep the most information on the interference need
 decays for the same error of gamma.
 """
 
+import tempfile
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
+from scipy.ndimage import distance_transform_edt
 from scipy.optimize import least_squares
 
-from skquant import DExchangeQuantizer
+from skquant import AffineMaxRule, DExchangeQuantizer
 from skquant.information import binned_fisher_information, fisher_information
 from skquant.plotting import CellsDisplay
 
@@ -48,18 +52,23 @@ def amplitude(plus, minus):
     )
 
 
-def simulate(n, seed):
-    """Squared masses, uniform in the Dalitz plane."""
-    rng = np.random.default_rng(seed)
-    low, high = (K + PI) ** 2, (D - PI) ** 2
-    plus, minus = rng.uniform(low, high, size=(2, 4 * n))
+LOW, HIGH = (K + PI) ** 2, (D - PI) ** 2
+
+
+def allowed(plus, minus):
+    """Whether energy and momentum can be conserved at these squared masses."""
     # energies of kaon and second pion where the first pair is at rest bound its mass
     mass = np.sqrt(plus)
     kaon, pion = (plus + K**2 - PI**2) / (2 * mass), (D**2 - plus - PI**2) / (2 * mass)
     momenta = [np.sqrt(np.maximum(e**2 - m**2, 0)) for e, m in [(kaon, K), (pion, PI)]]
     middle = (kaon + pion) ** 2 - momenta[0] ** 2 - momenta[1] ** 2
-    inside = np.abs(minus - middle) < 2 * momenta[0] * momenta[1]
-    return np.column_stack([plus, minus])[inside][:n]
+    return np.abs(minus - middle) < 2 * momenta[0] * momenta[1]
+
+
+def simulate(n, seed):
+    """Squared masses, uniform in the Dalitz plane."""
+    X = np.random.default_rng(seed).uniform(LOW, HIGH, size=(4 * n, 2))
+    return X[allowed(*X.T)][:n]
 
 
 # %%
@@ -70,26 +79,30 @@ def simulate(n, seed):
 # are those of ``|A|^2``; the score of x and y at 0 is twice the ratio of amplitudes,
 # less its mean, since the total rate is not used.
 def scores_and_weights(X):
-    """Return scores of x and y, and weights that sum to one."""
+    """Return scores of x and y less their mean, weights that sum to one, the mean."""
     here, swapped = amplitude(*X.T), amplitude(*X.T[::-1])
     weights = np.abs(here) ** 2 / np.sum(np.abs(here) ** 2)
     ratio = swapped / here
     table = 2 * np.column_stack([ratio.real, -ratio.imag])
-    return table - weights @ table, weights
+    mean = weights @ table
+    return table - mean, weights, mean
 
 
-train, train_weights = scores_and_weights(simulate(20_000, 0))
+train, train_weights, _ = scores_and_weights(simulate(20_000, 0))
 X = simulate(200_000, 1)
-scores, weights = scores_and_weights(X)
+scores, weights, mean_score = scores_and_weights(X)
 
 # %%
 # Three sets of sixteen bins
 # --------------------------
 # A grid of the quarters of both squared masses; eight bins of equal strong phase in
-# each half of the plane; and the D-optimal bins of the scores.
+# each half of the plane; and the D-optimal bins of the scores, deployed as a file.
 n_bins = 16
-rule = DExchangeQuantizer(n_bins, n_init=2, n_swaps=5, random_state=0)
-rule.fit(train, sample_weight=train_weights)
+quantizer = DExchangeQuantizer(n_bins, n_init=2, n_swaps=5, random_state=0)
+quantizer.fit(train, sample_weight=train_weights)
+with tempfile.TemporaryDirectory() as folder:
+    quantizer.rule_.save(Path(folder, "bins.json"))
+    rule = AffineMaxRule.load(Path(folder, "bins.json"))
 
 
 def quarter(values):
@@ -100,11 +113,16 @@ def quarter(values):
     return np.minimum((4 * share).astype(int), 3)
 
 
-phase = np.angle(amplitude(*X.T[::-1]) / amplitude(*X.T))
-phase_bin = np.minimum(((phase + np.pi) / (2 * np.pi) * 8).astype(int), 7)
+def equal_phase(X):
+    """Return which of sixteen bins holds each row, by strong phase and half."""
+    phase = np.angle(amplitude(*X.T[::-1]) / amplitude(*X.T))
+    phase_bin = np.minimum(((phase + np.pi) / (2 * np.pi) * 8).astype(int), 7)
+    return phase_bin + 8 * (X[:, 0] > X[:, 1])
+
+
 labelings = {
     "grid": 4 * quarter(X[:, 0]) + quarter(X[:, 1]),
-    "equal phase": phase_bin + 8 * (X[:, 0] > X[:, 1]),
+    "equal phase": equal_phase(X),
     "D-optimal": rule.predict(scores),
 }
 
@@ -197,14 +215,28 @@ print(f"D-optimal bins need {saved:.0%} fewer decays than bins of equal phase")
 # %%
 # The picture
 # -----------
-# Above, bins in the Dalitz plane, one color each. Below, the D-optimal bins where the
-# rule sees them, in the plane of the scores, areas in proportion to the weights; and
-# the experiments, with predicted errors as bars and the unbinned error as a band;
-# a few fits on the grid lie outside the picture.
-figure, axes = plt.subplots(2, 2, figsize=(10.5, 9), layout="constrained")
-for axis, name in zip(axes[0], ["equal phase", "D-optimal"], strict=True):
-    labels = labelings[name][:40_000]
-    axis.scatter(*X[:40_000].T, c=labels, cmap="tab20", s=2, marker="s", linewidths=0)
+# Above, bins in the Dalitz plane, each with its number where it is widest. Below, the
+# D-optimal bins where the rule sees them, in the plane of the scores, areas in
+# proportion to the weights; and the experiments, with predicted errors as bars and the
+# unbinned error as a band; a few fits on the grid lie outside the picture.
+figure, axes = plt.subplots(2, 2, figsize=(10.5, 9.6), layout="constrained")
+side = np.linspace(LOW, HIGH, 500)
+mesh = np.stack(np.meshgrid(side, side), axis=-1)
+inside = allowed(mesh[..., 0], mesh[..., 1])
+mesh_scores, _, mesh_mean = scores_and_weights(mesh[inside])
+pictures = {
+    "equal phase": equal_phase(mesh[inside]),
+    "D-optimal": rule.predict(mesh_scores + mesh_mean - mean_score),
+}
+for axis, (name, labels) in zip(axes[0], pictures.items(), strict=True):
+    image = np.full(inside.shape, np.nan)
+    image[inside] = labels
+    axis.pcolormesh(side, side, image, cmap="cividis", alpha=0.6, rasterized=True)
+    for cell in range(n_bins):
+        axis.contour(side, side, image == cell, [0.5], colors="k", linewidths=0.5)
+        depth = distance_transform_edt(image == cell)
+        row, column = np.unravel_index(depth.argmax(), depth.shape)
+        axis.text(side[column], side[row], str(cell), ha="center", va="center")
     axis.set(xlabel=r"squared mass of K and $\pi^+$ [GeV$^2$]")
     axis.set(ylabel=r"squared mass of K and $\pi^-$ [GeV$^2$]", title=f"Bins: {name}")
 left, right = axes[1]

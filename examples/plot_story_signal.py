@@ -9,13 +9,21 @@ alone leave the two confused; the profiled criterion gives up some signal-purity
 measures both.
 """
 
+import tempfile
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.optimize import least_squares
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import PolynomialFeatures
 
-from skquant import IntervalQuantizer, ProfiledDOptimality, SoftVoronoiQuantizer
+from skquant import (
+    AffineMaxRule,
+    IntervalQuantizer,
+    ProfiledDOptimality,
+    SoftVoronoiQuantizer,
+)
 from skquant.information import binned_fisher_information, fisher_information
 from skquant.plotting import CellsDisplay
 from skquant.scores import CentralDifferenceScore, IntensityScore
@@ -84,18 +92,22 @@ def scores(X):
 # Three sets of six categories
 # ----------------------------
 # Of equal width in the signal's posterior; the best intervals for the signal strength
-# alone; and a profiled rule.
+# alone; and a profiled rule. It is deployed as a file of eighteen slopes and six
+# offsets, which NumPy alone can read.
 n_bins = 6
 train = scores(X)
 equal_width = np.linspace(0, train[:, 0].max(), n_bins + 1)[1:-1]
 strength = IntervalQuantizer(n_bins).fit(train[:, :1], sample_weight=weights)
-profiled = SoftVoronoiQuantizer(
+quantizer = SoftVoronoiQuantizer(
     n_bins,
     criterion=ProfiledDOptimality(interest=0),
     family="affine_max",
     n_init=2,
     random_state=0,
 ).fit(train, sample_weight=weights)
+with tempfile.TemporaryDirectory() as folder:
+    quantizer.rule_.save(Path(folder, "categories.json"))
+    profiled = AffineMaxRule.load(Path(folder, "categories.json"))
 categories = {
     "equal width": lambda s: np.digitize(s[:, 0], equal_width),
     "signal alone": lambda s: strength.predict(s[:, :1]),
@@ -191,8 +203,7 @@ print(f"profiled categories are worth {gain:.0%} more data than those for the si
 # -----------
 # Left and middle: the categories, among as many events of signal as of background.
 # Right: points are experiments, bars the promised errors, the band the error without
-# categories. The profiled categories deploy as a table of eighteen slopes and six
-# offsets, ``profiled.rule_``.
+# categories.
 figure, axes = plt.subplots(1, 3, figsize=(13, 4.3), layout="constrained")
 for axis, (name, title) in zip(
     axes,
