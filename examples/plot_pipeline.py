@@ -97,7 +97,9 @@ print("D retention of left-out rows, over last steps, criteria and end ratios")
 for each in n_bins:
     found = means[cells == each]
     print(f"{each:2d} cells  {found.min():.4f} to {found.max():.4f}")
-print("best:", {name: value for name, value in search.best_params_.items()})
+print("best")
+for name, value in search.best_params_.items():
+    print(f"  {name} = {value}")
 
 # %%
 # The picture

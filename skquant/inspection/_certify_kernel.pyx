@@ -15,7 +15,7 @@ cdef double EPSILON = 2.220446049250313e-16
 
 cdef void eigenvalues(double* a, double* out, Py_ssize_t r) noexcept nogil:
     """Fill the eigenvalues of a symmetric matrix, by Jacobi rotations; destroys it."""
-    cdef Py_ssize_t i, j, k, sweep
+    cdef Py_ssize_t i, j, k, _sweep
     cdef double half, root, off, total, theta, t, c, s, x, y
     if r == 2:
         half = 0.5 * (a[0] - a[3])
@@ -24,7 +24,7 @@ cdef void eigenvalues(double* a, double* out, Py_ssize_t r) noexcept nogil:
         out[0] = x - root
         out[1] = x + root
         return
-    for sweep in range(60):
+    for _sweep in range(60):
         off = 0.0
         total = 0.0
         for i in range(r):
@@ -204,7 +204,9 @@ def search(
                 for i in range(r):
                     saved_means[t, i] = cell_means[b, i]
                     if W > 0.0:
-                        cell_means[b, i] += w / total * (points[t, i] - cell_means[b, i])
+                        cell_means[b, i] += (
+                            w / total * (points[t, i] - cell_means[b, i])
+                        )
                     else:
                         cell_means[b, i] = points[t, i]
                 n_cells[t + 1] = n_cells[t] + (b == n_cells[t])

@@ -18,7 +18,7 @@ class Structure:
     ``_list()``.
     """
 
-    regularizers = ("exponential",)
+    regularizers: tuple[str, ...] = ("exponential",)
 
     def __repr__(self):
         options = ", ".join(f"{name}={value}" for name, value in vars(self).items())
@@ -141,7 +141,7 @@ class Structure:
         return temperature * self._family(z)[1] + top * self._size
 
     # ones in a vertex; None if vertices differ in it
-    _size = None
+    _size: int | None = None
 
     def relax(self, u, temperature=1.0, regularizer=None):
         """Return the maximizer of ``<u, x> - temperature * f(x)`` over the polytope.

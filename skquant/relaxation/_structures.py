@@ -161,6 +161,14 @@ class Hypercube(Structure):
         return product([0.0, 1.0], repeat=self.n)
 
 
+def _check_subset(n, k):
+    """Return the number of items and of those chosen."""
+    n, k = check_count("n", n), check_count("k", k, minimum=0)
+    if k > n:
+        raise ValueError(f"k must be at most n; got k={k} and n={n}.")
+    return n, k
+
+
 class KSubset(Structure):
     """Subsets of k of n, as vectors of bits.
 
@@ -186,10 +194,7 @@ class KSubset(Structure):
     regularizers = ("exponential", "euclidean", "binary", "categorical")
 
     def __init__(self, n, k):
-        self.n = check_count("n", n)
-        self.k = check_count("k", k, minimum=0)
-        if self.k > self.n:
-            raise ValueError(f"k must be at most n; got k={k} and n={n}.")
+        self.n, self.k = _check_subset(n, k)
 
     @property
     def shape(self):
@@ -256,10 +261,7 @@ class ChainKSubset(Structure):
     """
 
     def __init__(self, n, k):
-        self.n = check_count("n", n)
-        self.k = check_count("k", k, minimum=0)
-        if self.k > self.n:
-            raise ValueError(f"k must be at most n; got k={k} and n={n}.")
+        self.n, self.k = _check_subset(n, k)
 
     @property
     def shape(self):
