@@ -144,6 +144,17 @@ def test_code_of_page_runs(path, tmp_path, monkeypatch):
     assert result.failed == 0
 
 
+def test_code_of_readme_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text = DOC.with_name("README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    exec(compile(block, "README.md", "exec"), {})
+    retention, title = capsys.readouterr().out.splitlines()[:2]
+    # the comment in the block and the text below it
+    assert f"{float(retention):.2f}" == "0.64" and text.count("0.64") == 3
+    assert title == "Fisher information kept by 8 cells"
+
+
 def test_no_code_of_a_page_is_left_unrun():
     """Python is shown as a doctest or included from a file that a test imports."""
     assert len(PAGES) > 10
