@@ -13,53 +13,60 @@ cdef extern from *:
     """
     #include <math.h>
 
+    /* Cell of the largest logit, the first of equal ones, for eight points at once.
+       IN points (lanes, d); OUT x (d, lanes), where (lanes,); INOUT largest (2, lanes),
+       sizes of entries, and 0 or, once one was not finite, NaN. */
+    SKQUANT_INLINE void skquant_argmax_known(
+        const double* SKQUANT_RESTRICT points, const double* SKQUANT_RESTRICT coef,
+        const double* SKQUANT_RESTRICT intercept, const Py_ssize_t d,
+        const Py_ssize_t k, double* SKQUANT_RESTRICT x,
+        double* SKQUANT_RESTRICT largest, double* SKQUANT_RESTRICT where)
+    {
+        double best[SKQUANT_LANES], sum[SKQUANT_LANES], cell[SKQUANT_LANES];
+        for (int l = 0; l < SKQUANT_LANES; l++)
+            for (Py_ssize_t j = 0; j < d; j++)
+                x[j * SKQUANT_LANES + l] = points[l * d + j];
+        for (Py_ssize_t j = 0; j < d; j++)
+            SKQUANT_EACH_LANE {
+                const double size = fabs(x[j * SKQUANT_LANES + l]);
+                largest[l] = size > largest[l] ? size : largest[l];
+                largest[SKQUANT_LANES + l] += size - size;
+            }
+        SKQUANT_EACH_LANE {
+            best[l] = -1.7976931348623157e308;
+            cell[l] = 0.0;
+        }
+        for (Py_ssize_t b = 0; b < k; b++) {
+            const double first = intercept[b], index = (double) b;
+            SKQUANT_EACH_LANE sum[l] = first;
+            for (Py_ssize_t j = 0; j < d; j++) {
+                const double slope = coef[b * d + j];
+                SKQUANT_EACH_LANE sum[l] += x[j * SKQUANT_LANES + l] * slope;
+            }
+            SKQUANT_EACH_LANE {
+                /* sums instead of a choice keep the cells in registers */
+                const double better = sum[l] > best[l] ? 1.0 : 0.0;
+                cell[l] += better * (index - cell[l]);
+                best[l] = sum[l] > best[l] ? sum[l] : best[l];
+            }
+        }
+        SKQUANT_EACH_LANE where[l] = cell[l];
+    }
+
     /* A known number of columns keeps the sums in registers. */
-    #define SKQUANT_SUMS(D) case D: \\
-        for (int l = 0; l < SKQUANT_LANES; l++) { \\
-            double total = intercept[b]; \\
-            for (int j = 0; j < D; j++) total += x[j * SKQUANT_LANES + l] * slope[j]; \\
-            sum[l] = total; \\
-        } \\
-        break;
+    #define SKQUANT_KNOWN(D) case D: \\
+        skquant_argmax_known(points, coef, intercept, D, k, x, largest, where); break;
 
     SKQUANT_CLONES
     static void skquant_argmax_lanes(
-        const double* SKQUANT_RESTRICT points, const double* SKQUANT_RESTRICT coef,
-        const double* SKQUANT_RESTRICT intercept, Py_ssize_t d, Py_ssize_t k,
-        double* SKQUANT_RESTRICT x, double* SKQUANT_RESTRICT largest,
-        double* SKQUANT_RESTRICT where)
+        const double* points, const double* coef, const double* intercept,
+        Py_ssize_t d, Py_ssize_t k, double* x, double* largest, double* where)
     {
-        for (Py_ssize_t j = 0; j < d; j++)
-            for (int l = 0; l < SKQUANT_LANES; l++)
-                x[j * SKQUANT_LANES + l] = points[l * d + j];
-        for (Py_ssize_t j = 0; j < d; j++)
-            for (int l = 0; l < SKQUANT_LANES; l++) {
-                const double size = fabs(x[j * SKQUANT_LANES + l]);
-                largest[l] = size > largest[l] ? size : largest[l];
-                /* 0, or NaN for what is not finite */
-                largest[SKQUANT_LANES + l] += size - size;
-            }
-        double best[SKQUANT_LANES], sum[SKQUANT_LANES];
-        for (int l = 0; l < SKQUANT_LANES; l++) {
-            best[l] = -1.7976931348623157e308;
-            where[l] = 0.0;
-        }
-        for (Py_ssize_t b = 0; b < k; b++) {
-            const double* slope = coef + b * d;
-            const double cell = (double) b;
-            switch (d) {
-                SKQUANT_SUMS(1) SKQUANT_SUMS(2) SKQUANT_SUMS(3) SKQUANT_SUMS(4)
-                SKQUANT_SUMS(5) SKQUANT_SUMS(6) SKQUANT_SUMS(7) SKQUANT_SUMS(8)
-                default:
-                    for (int l = 0; l < SKQUANT_LANES; l++) sum[l] = intercept[b];
-                    for (Py_ssize_t j = 0; j < d; j++)
-                        for (int l = 0; l < SKQUANT_LANES; l++)
-                            sum[l] += x[j * SKQUANT_LANES + l] * slope[j];
-            }
-            for (int l = 0; l < SKQUANT_LANES; l++) {
-                where[l] = sum[l] > best[l] ? cell : where[l];
-                best[l] = sum[l] > best[l] ? sum[l] : best[l];
-            }
+        switch (d) {
+            SKQUANT_KNOWN(1) SKQUANT_KNOWN(2) SKQUANT_KNOWN(3) SKQUANT_KNOWN(4)
+            SKQUANT_KNOWN(5) SKQUANT_KNOWN(6) SKQUANT_KNOWN(7) SKQUANT_KNOWN(8)
+            default:
+                skquant_argmax_known(points, coef, intercept, d, k, x, largest, where);
         }
     }
     """
@@ -72,12 +79,17 @@ cdef enum:
     LANES = 8
 
 
+def scratch_size(Py_ssize_t d):
+    """Number of doubles that ``affine_argmax`` needs as scratch."""
+    return LANES * (2 * d + 3)
+
+
 def affine_argmax(
     const double[:, ::1] points,    # IN (n, d)
     const double[:, ::1] coef,      # IN (k, d)
     const double[::1] intercept,    # IN (k,)
     int[::1] labels,                # OUT (n,)
-    double[::1] scratch,            # scratch (8 (2 d + 3),)
+    double[::1] scratch,            # scratch (scratch_size(d),)
 ):
     """Label every row; return the largest absolute entry, NaN if one is not finite.
 

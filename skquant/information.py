@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import qr
 
+from skquant._moment_kernel import add_moments
 from skquant._validation import (
     check_labels,
     check_responsibilities,
@@ -70,15 +71,16 @@ def cell_moments(points, weights, labels, n_bins, scale=1.0, rows=None):
     a block of them is ever copied. The mean of an empty cell is 0.
     """
     cell_weights = np.zeros(n_bins)
-    moments = np.zeros((n_bins, points.shape[1]))
+    means = np.zeros((n_bins, points.shape[1]))
     for block, index in row_blocks(len(weights), rows):
-        cells, shares = labels[block], weights[block]
-        cell_weights += np.bincount(cells, shares, minlength=n_bins)
-        scaled = shares[:, None] * (points[index] / scale)
-        for j in range(points.shape[1]):
-            moments[:, j] += np.bincount(cells, scaled[:, j], minlength=n_bins)
-    safe = np.where(cell_weights > 0, cell_weights, 1.0)
-    return cell_weights, moments / safe[:, None]
+        scaled = np.ascontiguousarray(points[index] / scale, dtype=np.float64)
+        cells = np.ascontiguousarray(labels[block], dtype=np.int32)
+        sums = np.zeros(n_bins), np.zeros(means.shape)
+        add_moments(scaled, np.ascontiguousarray(weights[block]), cells, *sums)
+        cell_weights += sums[0]
+        means += sums[1]
+    means /= np.where(cell_weights > 0, cell_weights, 1.0)[:, None]
+    return cell_weights, means
 
 
 def cell_counts(labels, n_bins):

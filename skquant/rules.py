@@ -10,7 +10,7 @@ import numpy as np
 from skquant.relaxation._responsibilities import RELAXATIONS, relax_logits
 
 try:
-    from skquant._rule_kernel import affine_argmax
+    from skquant._rule_kernel import affine_argmax, scratch_size
 except ImportError:  # the sources alone, where nothing was compiled
     affine_argmax = None
 
@@ -248,7 +248,7 @@ class AffineMaxRule:
     def _label(self, X, result):
         """Label a block of rows by the compiled kernel."""
         block = np.ascontiguousarray(X, dtype=np.float64)
-        scratch = np.empty(8 * (2 * self.n_features + 3))
+        scratch = np.empty(scratch_size(self.n_features))
         largest = affine_argmax(block, self.coef, self.intercept, result, scratch)
         if np.isnan(largest):
             raise ValueError("X must be finite; got NaN or infinity.")

@@ -2,20 +2,17 @@
 
 import numpy as np
 
+from skquant._rule_kernel import affine_argmax, scratch_size
 from skquant.information import cell_counts
-
-_BLOCK_ROWS = 8192
 
 
 def nearest_cell(points, centers, metric):
     """Return the nearest center of each point in a metric, the first of equal ones."""
-    projected = centers @ metric
-    offset = np.sum(projected * centers, axis=1)
+    slopes = 2.0 * (centers @ metric)
+    offsets = -0.5 * np.sum(slopes * centers, axis=1)
     labels = np.empty(len(points), dtype=np.int32)
-    for start in range(0, len(points), _BLOCK_ROWS):
-        block = points[start : start + _BLOCK_ROWS]
-        logits = 2.0 * block @ projected.T - offset
-        labels[start : start + _BLOCK_ROWS] = np.argmax(logits, axis=1)
+    scratch = np.empty(scratch_size(points.shape[1]))
+    affine_argmax(points, slopes, offsets, labels, scratch)
     return labels
 
 

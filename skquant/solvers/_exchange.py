@@ -6,11 +6,12 @@ evaluates its value.
 """
 
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
 from skquant.information import cell_counts, cell_moments
-from skquant.solvers._assignment import fill_empty_cells, raise_light_cells
+from skquant.solvers._assignment import fill_empty_cells, nearest_cell, raise_light_cells
 from skquant.solvers._exchange_kernel import best_move, exchange_pass, scratch_size
 
 # Forms of the compiled gain; the kernel has the same numbers.
@@ -20,9 +21,18 @@ _FORMS = {"linear": 0, "log_det": 1, "inverse_trace": 2}
 # each that the full pass has moved, within shares of the table, and how often.
 _ACTIVE_A_MOVE = 8
 _ACTIVE_SHARES = 0.02, 0.15
-_ACTIVE_PASSES = 40
+_ACTIVE_PASSES = 10
 
-# After so many full passes the value itself must have risen.
+# Where that does not settle, the means drift along a flat direction: they are moved on
+# by so many times their last step, twice as far after a success, a quarter after a
+# failure.
+_FIRST_REACH = 4.0
+
+# Tables up to this size are visited whole, so often between two rebuilt moments.
+_SMALL_TABLE = 4_000
+_SMALL_PASSES = 8
+
+# After so many rounds the value itself must have risen.
 _ROUNDS_TO_RISE = 200
 
 
@@ -294,8 +304,8 @@ def exchange(
 ):
     """Relocate atoms while any single relocation gains.
 
-    Between full passes, the atoms nearest to a boundary are visited alone. Empty
-    cells of the start are filled first, and cells below ``min_bin_weight`` raised.
+    Between full passes, the atoms nearest to a boundary are visited alone, and a slow
+    drift of the means is followed farther if that raises the value. Empty cells of the start are filled first, and cells below ``min_bin_weight`` raised.
     The search is given up when twice the gain of the last round would not reach
     ``target``, for rounds gain less and less, or was below ``least_gain``.
     """
@@ -303,38 +313,59 @@ def exchange(
     labels = raise_light_cells(problem, labels, n_bins, min_bin_weight)
     cells = _Cells(problem, labels, n_bins)
     visit = _make_pass(problem, n_bins, min_bin_weight, gain_tol)
-    slack = np.empty(len(problem.points))
-    n_iter, n_moves, n_visits, converged = 0, 0, 0, False
-    value = checkpoint = cells.value()
-    while True:
-        moves, gain, _ = visit(cells, slack, from_labels=n_iter > 0)
-        n_iter += 1
-        n_visits += len(slack)
+    n_atoms = len(problem.points)
+    slack = np.empty(n_atoms)
+    # a small table is visited whole
+    at_once = _SMALL_PASSES if n_atoms <= _SMALL_TABLE else 1
+    most = np.inf if max_iter is None else max_iter
+    n_iter, n_moves, n_visits, active_moves, converged = 0, 0, 0, 0, False
+    means, reach = None, _FIRST_REACH
+    value = checkpoint = -np.inf if target == -np.inf else cells.value()
+    for n_rounds in count(1):
+        moves, gain, passes = visit(
+            cells,
+            slack,
+            most_passes=min(at_once, most - n_iter),
+            from_labels=n_iter > 0,
+        )
+        n_iter += passes
+        n_visits += passes * n_atoms
         if moves <= 0:
             converged = moves == 0
             break
         n_moves += moves
-        if n_iter == max_iter:
+        if n_iter >= most:
             break
-        active = _active_rows(slack, moves)
+        active = _active_rows(slack, moves + active_moves) if at_once == 1 else ()
+        active_moves = 0
         if len(active) > n_bins:
-            moves, more, passes = visit(
+            active_moves, more, passes = visit(
                 cells, np.empty(len(active)), active, _ACTIVE_PASSES
             )
-            n_moves += max(0, moves)
+            active_moves = max(0, active_moves)
+            n_moves += active_moves
             n_visits += passes * len(active)
             gain += more
+            last, means = means, cells.means.copy()
+            if passes == _ACTIVE_PASSES and last is not None:
+                n_visits += n_atoms
+                rise = _move_on(cells, reach * (means - last), min_bin_weight)
+                reach *= 2.0 if rise > 0.0 else 0.25
+                if rise > 0.0:
+                    gain += rise
+                    means = None
         value += gain
         if value + 2.0 * gain < target or gain < least_gain:
             break
-        if n_iter % _ROUNDS_TO_RISE == 0:
+        if n_rounds % _ROUNDS_TO_RISE == 0:
             cells.rebuild()
             before, checkpoint = checkpoint, cells.value()
             if not checkpoint > before:
                 # gains of rounding only
                 break
     del slack
-    cells.rebuild()
+    if not converged:
+        cells.rebuild()
     return Partition(
         labels=cells.labels,
         value=cells.value(),
@@ -346,9 +377,32 @@ def exchange(
     )
 
 
+def _move_on(cells, step, min_bin_weight):
+    """Take the cells of means moved by a step, if that raises the value.
+
+    Returns the rise, 0 if the cells stay.
+    """
+    problem = cells.problem
+    information = problem.information(cells.weights, cells.means)
+    value = problem.value(information)
+    if not np.isfinite(value):
+        return 0.0
+    metric = problem.gradient(information)
+    labels = nearest_cell(problem.points, cells.means + step, metric)
+    moved = _Cells(problem, labels, cells.n_bins)
+    if moved.counts.min() == 0 or moved.weights.min() < min_bin_weight:
+        return 0.0
+    rise = moved.value() - value
+    if not rise > 0.0:
+        return 0.0
+    cells.labels, cells.weights = moved.labels, moved.weights
+    cells.means, cells.counts = moved.means, moved.counts
+    return rise
+
+
 def _active_rows(slack, moves):
     """The rows nearest to a boundary, more of them where more have moved."""
-    share = min(max(_ACTIVE_A_MOVE * moves / len(slack), _ACTIVE_SHARES[0]), _ACTIVE_SHARES[1])
+    share = np.clip(_ACTIVE_A_MOVE * moves / len(slack), *_ACTIVE_SHARES)
     # the quantile of a part of the rows does
     part = slack[:: 1 + len(slack) // 20_000]
     rank = int(share * (len(part) - 1))

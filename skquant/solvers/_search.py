@@ -1,4 +1,8 @@
-"""Global search over partitions: restarts, random swaps, and a subsample."""
+"""Global search over partitions: a ladder of growing subsamples.
+
+Restarts and random swaps are tried on the smallest; the best of them climb, fewer to
+each larger subsample, and the whole table decides between the last.
+"""
 
 from dataclasses import replace
 
@@ -11,21 +15,21 @@ from skquant.information import cell_moments
 from skquant.solvers._assignment import nearest_cell
 from skquant.solvers._exchange import exchange
 from skquant.solvers._interval import interval_cells
-from skquant.solvers._seeding import kmeans_start, random_start
+from skquant.solvers._seeding import kmeans_start, random_start, seeded_start
 
-# Larger tables are searched on a random subsample, and only the last few winners are
-# carried to the whole table. It has so many atoms a coordinate of a cell mean, within
-# bounds of work (atoms * cells * coordinates).
-_SUBSAMPLE_ATOMS_A_COORDINATE = 125
-_SUBSAMPLE_WORK = 72_000, 5_000_000
-_LEAST_ATOMS_A_CELL = 100
+# The smallest subsample has so many atoms times the root of the number of coordinates
+# of the cell means; the next are about so many times larger each.
+_FOOT_ATOMS = 400
+_LADDER_STEP = 4
 
-# K-means starts see this part of the atoms, but not fewer than so many.
-_KMEANS_SHARE = 4
-_KMEANS_ATOMS = 1_000
+# How many partitions climb to the second subsample, half as many to each next, and how
+# many at least.
+_CLIMBERS = 8
+_LEAST_CLIMBERS = 2
 
-# How many of the last improvements by swaps are compared on the whole table.
-_MOST_CARRIED = 4
+# Below the whole table a round that gains less than this share of what noise adds to
+# the optimum, a coordinate of the cell means over the atoms, is the last.
+_SHARE_OF_NOISE = 0.01
 
 # Tables up to this size follow a criterion's continuation from every start.
 _SMALL_TABLE = 100
@@ -65,17 +69,15 @@ def _follow(problem, labels, n_bins, steps, options, target=-np.inf):
     return replace(result, n_iter=n_iter, n_moves=n_moves, n_visits=n_visits)
 
 
-def _one_start(problem, n_bins, seed, init, kmeans_options, steps, options):
+def _one_start(problem, n_bins, seed, init, kmeans_options, climb):
     random_state = check_random_state(seed)
     if init == "random":
         labels = random_start(problem, n_bins, random_state)
+    elif kmeans_options is None:
+        labels = seeded_start(problem, n_bins, random_state)
     else:
-        fewest = max(_KMEANS_ATOMS, _LEAST_ATOMS_A_CELL * n_bins)
-        part = problem.head(max(len(problem.points) // _KMEANS_SHARE, fewest))
-        labels, centers, _ = kmeans_start(part, n_bins, random_state, **kmeans_options)
-        if part is not problem:
-            labels = nearest_cell(problem.points, centers, np.eye(centers.shape[1]))
-    return _follow(problem, labels, n_bins, steps, options)
+        labels, _, _ = kmeans_start(problem, n_bins, random_state, **kmeans_options)
+    return climb(problem, labels)
 
 
 def _exceeds(value, other):
@@ -95,15 +97,20 @@ def _described(problem, partition, n_bins):
     )
 
 
-def _best(problem, partitions, n_bins):
-    """The first partition of the largest value under the problem's criterion."""
+def _ranked(problem, labelings, n_bins):
+    """Numbers of labelings of different value, by descending value of the problem."""
     values = [
-        problem.value(problem.label_information(partition.labels, n_bins))
-        for partition in partitions
+        problem.value(problem.label_information(labels, n_bins))
+        for labels in labelings
     ]
-    largest = max(values)
-    first = [not _exceeds(largest, value) for value in values].index(True)
-    return partitions[first]
+    ranked = []
+    for number in sorted(range(len(values)), key=lambda number: -values[number]):
+        if not ranked or _exceeds(values[ranked[-1]], values[number]):
+            ranked.append(number)
+        else:
+            # of equal ones the first
+            ranked[-1] = min(ranked[-1], number)
+    return ranked
 
 
 def _rule_labels(problem, labels, n_bins, points):
@@ -120,14 +127,15 @@ def _rule_labels(problem, labels, n_bins, points):
 def _swap(problem, best, n_bins, n_swaps, random_state, steps, options):
     """Replace the mean of a random cell by an atom, exchange, keep if better.
 
-    Returns all that were best in their turn, the last the best. Every swap tries two
-    atoms, one drawn by its weight and one by its share of the distortion: outliers
-    need cells of their own in heavy tails, and only there.
+    Returns all that were found. Every swap tries two atoms, one drawn by its weight
+    and one by its share of the distortion: outliers need cells of their own in heavy
+    tails, and only there.
     """
-    incumbents = []
+    found = [best]
+    described = None
     for attempt in range(2 * n_swaps if n_bins > 1 else 0):
-        if not incumbents or incumbents[-1] is not best:
-            incumbents.append(best)
+        if described is not best:
+            described = best
             weights, means = cell_moments(
                 problem.points, problem.weights, best.labels, n_bins
             )
@@ -149,16 +157,20 @@ def _swap(problem, best, n_bins, n_swaps, random_state, steps, options):
         ]
         labels = nearest_cell(problem.points, centers, metric)
         candidate = _follow(problem, labels, n_bins, steps, options, target=best.value)
+        found.append(candidate)
         if _exceeds(candidate.value, best.value):
             best = candidate
-    return [*incumbents[:-1], best] if incumbents else [best]
+    return found
 
 
-def _subsample_size(n_bins, n_coordinates):
-    coordinates = n_bins * n_coordinates
-    least, most = (work // coordinates for work in _SUBSAMPLE_WORK)
-    size = min(max(_SUBSAMPLE_ATOMS_A_COORDINATE * coordinates, least), most)
-    return max(size, _LEAST_ATOMS_A_CELL * n_bins)
+def _ladder(n_atoms, n_bins, n_coordinates):
+    """Sizes of the growing subsamples, in equal steps, the whole table last."""
+    foot = _FOOT_ATOMS * np.sqrt(n_bins * n_coordinates)
+    if 2.0 * foot > n_atoms:
+        return [n_atoms]
+    n_steps = max(1, round(np.log(n_atoms / foot) / np.log(_LADDER_STEP)))
+    steps = np.arange(n_steps) / n_steps
+    return [*(foot * (n_atoms / foot) ** steps).astype(int), n_atoms]
 
 
 def search_partition(
@@ -185,56 +197,68 @@ def search_partition(
     """
     options = dict(gain_tol=gain_tol, min_bin_weight=min_bin_weight, max_iter=max_iter)
     steps = continuation(problem.criterion)
-    selection = problem if selection is None else selection
-    size = _subsample_size(n_bins, problem.points.shape[1])
-    small = problem.head(size)
-    # a long continuation is followed once, from the best of its first criterion
-    early = steps if len(small.points) <= _SMALL_TABLE else steps[:1]
-    given = not isinstance(init, str)
-    if not given and problem.points.shape[1] == 1 and min_bin_weight == 0.0:
+    n_atoms, n_coordinates = problem.points.shape
+    if isinstance(init, str) and n_coordinates == 1 and min_bin_weight == 0.0:
         # scalar scores: the optimum is known, and exchange certifies it
         labels, _ = interval_cells(problem.points[:, 0], problem.weights, n_bins)
         return _follow(problem, labels, n_bins, steps, options)
-    if given:
-        whole = _follow(problem, init, n_bins, early, options)
-        starts = [whole]
-        if small is not problem:
-            head = whole.labels[: len(small.points)]
-            starts = [_follow(small, head, n_bins, early, options)]
-    else:
-        seeds = draw_seeds(random_state, n_init)
+    # a long continuation is followed once, from the best of its first criterion
+    early = steps if n_atoms <= _SMALL_TABLE else steps[:1]
+    whole = problem.with_criterion(early[-1])
+    if selection is None or len(early) < len(steps):
+        selection = whole
+    sizes = _ladder(n_atoms, n_bins, n_coordinates)
+    foot = whole.head(sizes[0])
+    noise = _SHARE_OF_NOISE * n_bins * n_coordinates
+
+    def climb(there, labels):
+        size = len(there.points)
+        rough = {**options, "least_gain": noise / size if len(sizes) > 1 else 0.0}
+        return _follow(there, labels, n_bins, early, rough)
+
+    if isinstance(init, str):
+        given = []
         starts = Parallel(n_jobs=n_jobs, prefer="threads")(
-            delayed(_one_start)(
-                small, n_bins, seed, init, kmeans_options or {}, early, options
-            )
-            for seed in seeds
+            delayed(_one_start)(foot, n_bins, seed, init, kmeans_options, climb)
+            for seed in draw_seeds(random_state, n_init)
         )
+    else:
+        given = [_follow(whole, init, n_bins, early, options)]
+        starts = given
+        if len(sizes) > 1:
+            starts = [climb(foot, given[0].labels[: sizes[0]])]
     if verbose:
         for number, start in enumerate(starts):
-            print(f"start {number}: {_described(small, start, n_bins)}")
-    first = small.with_criterion(early[-1])
-    chosen = _best(
-        first if len(early) < len(steps) else selection.head(size), starts, n_bins
-    )
-    swapped = _swap(first, chosen, n_bins, n_swaps, random_state, early, options)
-    chosen = swapped[-1]
-    if small is not problem:
-        # the whole table tells which of the subsample's best are best
-        whole_first = problem.with_criterion(early[-1])
+            print(f"start {number}: {_described(foot, start, n_bins)}")
+    def best_first(there, partitions):
+        labelings = [each.labels for each in partitions]
+        selected = selection.head(len(there.points))
+        return [partitions[i] for i in _ranked(selected, labelings, n_bins)]
+
+    chosen, *_ = best_first(foot, starts)
+    found = _swap(foot, chosen, n_bins, n_swaps, random_state, early, options)
+    climbers = best_first(foot, [*starts, *found])
+    lower = foot
+    for rung, size in enumerate(sizes[1:]):
+        there = whole.head(size)
+        # atoms that they have not seen tell which of them are good
         carried = [
-            _rule_labels(first, each.labels, n_bins, problem.points)
-            for each in swapped[-_MOST_CARRIED:]
+            _rule_labels(lower, each.labels, n_bins, there.points) for each in climbers
         ]
-        values = [
-            whole_first.value(problem.label_information(labels, n_bins))
-            for labels in carried
-        ]
-        labels = carried[int(np.argmax(values))]
-        chosen = _follow(problem, labels, n_bins, early, options)
-        if given:
-            chosen = _best(whole_first, [chosen, whole], n_bins)
+        order = _ranked(selection.head(size), carried, n_bins)
+        climbed = Parallel(n_jobs=n_jobs, prefer="threads")(
+            delayed(climb)(there, carried[i])
+            for i in order[: max(_LEAST_CLIMBERS, _CLIMBERS >> rung)]
+        )
+        climbers = best_first(there, climbed)
+        lower = there
+    chosen = climbers[0]
+    if len(sizes) > 1:
+        chosen = _follow(whole, chosen.labels, n_bins, early, options)
     if len(early) < len(steps):
         chosen = _follow(problem, chosen.labels, n_bins, steps[1:], options)
+    if given:
+        chosen, *_ = best_first(selection, [chosen, *given])
     if verbose:
         ending = "stable" if chosen.stable else "not certified stable"
         print(f"best: {_described(selection, chosen, n_bins)}, {ending}")

@@ -1,19 +1,31 @@
-"""Starts: k-means, and the Voronoi cells of random atoms."""
+"""Starts: k-means, its seeds alone, and the Voronoi cells of random atoms."""
 
 import warnings
 
 import numpy as np
-from sklearn.cluster import KMeans
+from sklearn import config_context
+from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
 
 from skquant._validation import single_threaded
 from skquant.solvers._assignment import nearest_cell
 
+# What is passed on from here was checked when it came in.
+_CHECKED = {"assume_finite": True, "skip_parameter_validation": True}
+
+
+def _share_counts(problem):
+    return problem.weights * len(problem.points)
+
+
+def _voronoi_cells(problem, centers):
+    return nearest_cell(problem.points, centers, np.eye(centers.shape[1]))
+
 
 @single_threaded
 def kmeans_start(problem, n_bins, random_state, *, max_iter=300, tol=1e-4):
-    """Return labels and centers of scikit-learn's weighted k-means, one start."""
-    with warnings.catch_warnings():
+    """Return labels, centers and iterations of scikit-learn's k-means, one start."""
+    with config_context(**_CHECKED), warnings.catch_warnings():
         # fewer clusters than asked for: the caller fills empty cells
         warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = KMeans(
@@ -23,8 +35,21 @@ def kmeans_start(problem, n_bins, random_state, *, max_iter=300, tol=1e-4):
             tol=tol,
             algorithm="lloyd",
             random_state=random_state,
-        ).fit(problem.points, sample_weight=problem.weights * len(problem.points))
+        ).fit(problem.points, sample_weight=_share_counts(problem))
     return fitted.labels_, fitted.cluster_centers_, fitted.n_iter_
+
+
+@single_threaded
+def seeded_start(problem, n_bins, random_state):
+    """Return the labels of the Voronoi cells of k-means++ seeds."""
+    with config_context(**_CHECKED):
+        centers, _ = kmeans_plusplus(
+            problem.points,
+            n_bins,
+            sample_weight=_share_counts(problem),
+            random_state=random_state,
+        )
+    return _voronoi_cells(problem, centers)
 
 
 def random_start(problem, n_bins, random_state):
@@ -33,5 +58,6 @@ def random_start(problem, n_bins, random_state):
     Distinct atoms are drawn with probability by weight.
     """
     keys = np.log(problem.weights) + random_state.gumbel(size=len(problem.weights))
-    centers = problem.points[np.argpartition(-keys, n_bins - 1)[:n_bins]]
-    return nearest_cell(problem.points, centers, np.eye(centers.shape[1]))
+    return _voronoi_cells(
+        problem, problem.points[np.argpartition(-keys, n_bins - 1)[:n_bins]]
+    )

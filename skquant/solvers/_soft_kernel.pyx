@@ -62,13 +62,13 @@ cdef extern from *:
         for (Py_ssize_t i = 0; i < k; i++) {
             const Py_ssize_t b = cells[i];
             double sum[SKQUANT_LANES];
-            for (int l = 0; l < SKQUANT_LANES; l++) sum[l] = offsets[b];
+            SKQUANT_EACH_LANE sum[l] = offsets[b];
             for (Py_ssize_t j = 0; j < r; j++) {
                 const double slope = slopes[b * r + j];
-                for (int l = 0; l < SKQUANT_LANES; l++)
+                SKQUANT_EACH_LANE
                     sum[l] += slope * x[j * SKQUANT_LANES + l];
             }
-            for (int l = 0; l < SKQUANT_LANES; l++) out[i * SKQUANT_LANES + l] = sum[l];
+            SKQUANT_EACH_LANE out[i * SKQUANT_LANES + l] = sum[l];
         }
     }
 
@@ -83,9 +83,9 @@ cdef extern from *:
         const double inverse = temperature > 1e-300 ? 1.0 / temperature : 1e300;
         double top[SKQUANT_LANES], total[SKQUANT_LANES];
         Py_ssize_t n_cells = 0;
-        for (int l = 0; l < SKQUANT_LANES; l++) { top[l] = logits[l]; total[l] = 0.0; }
+        SKQUANT_EACH_LANE { top[l] = logits[l]; total[l] = 0.0; }
         for (Py_ssize_t b = 1; b < k; b++)
-            for (int l = 0; l < SKQUANT_LANES; l++) {
+            SKQUANT_EACH_LANE {
                 const double other = logits[b * SKQUANT_LANES + l];
                 top[l] = other > top[l] ? other : top[l];
             }
@@ -103,10 +103,10 @@ cdef extern from *:
         }
         skquant_exp(logits, n_cells * SKQUANT_LANES);
         for (Py_ssize_t i = 0; i < n_cells * SKQUANT_LANES; i += SKQUANT_LANES)
-            for (int l = 0; l < SKQUANT_LANES; l++) total[l] += logits[i + l];
-        for (int l = 0; l < SKQUANT_LANES; l++) total[l] = 1.0 / total[l];
+            SKQUANT_EACH_LANE total[l] += logits[i + l];
+        SKQUANT_EACH_LANE total[l] = 1.0 / total[l];
         for (Py_ssize_t i = 0; i < n_cells * SKQUANT_LANES; i += SKQUANT_LANES)
-            for (int l = 0; l < SKQUANT_LANES; l++) logits[i + l] *= total[l];
+            SKQUANT_EACH_LANE logits[i + l] *= total[l];
         return n_cells;
     }
 
@@ -121,12 +121,12 @@ cdef extern from *:
         for (Py_ssize_t i = 0; i < k; i++) {
             double* SKQUANT_RESTRICT sum = sums + cells[i] * (r + 1) * SKQUANT_LANES;
             double share[SKQUANT_LANES];
-            for (int l = 0; l < SKQUANT_LANES; l++) {
+            SKQUANT_EACH_LANE {
                 share[l] = shares[i * SKQUANT_LANES + l] * weight[l];
                 sum[l] += share[l];
             }
             for (Py_ssize_t j = 0; j < r; j++)
-                for (int l = 0; l < SKQUANT_LANES; l++)
+                SKQUANT_EACH_LANE
                     sum[(j + 1) * SKQUANT_LANES + l] +=
                         share[l] * x[j * SKQUANT_LANES + l];
         }
@@ -139,12 +139,12 @@ cdef extern from *:
         double* SKQUANT_RESTRICT push)
     {
         double mean[SKQUANT_LANES];
-        for (int l = 0; l < SKQUANT_LANES; l++) mean[l] = 0.0;
+        SKQUANT_EACH_LANE mean[l] = 0.0;
         for (Py_ssize_t i = 0; i < k * SKQUANT_LANES; i += SKQUANT_LANES)
-            for (int l = 0; l < SKQUANT_LANES; l++)
+            SKQUANT_EACH_LANE
                 mean[l] += shares[i + l] * push[i + l];
         for (Py_ssize_t i = 0; i < k * SKQUANT_LANES; i += SKQUANT_LANES)
-            for (int l = 0; l < SKQUANT_LANES; l++)
+            SKQUANT_EACH_LANE
                 push[i + l] = shares[i + l] * (push[i + l] - mean[l]);
     }
     """
