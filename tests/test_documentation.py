@@ -167,3 +167,12 @@ def test_no_code_of_a_page_is_left_unrun():
             tested = (Path(__file__).parent / "test_extensions.py").read_text()
             assert (path.parent / name).exists()
             assert Path(name).stem in tested
+
+
+def test_one_version_everywhere():
+    root = DOC.parent
+    citation = (root / "CITATION.cff").read_text(encoding="utf-8")
+    (version,) = re.findall(r"^version: (\S+)$", citation, re.M)
+    changes = (root / "CHANGELOG.md").read_text(encoding="utf-8")
+    latest = re.findall(r"^## (\S+)", changes, re.M)[0]
+    assert version == latest == skquant.__version__
