@@ -44,6 +44,8 @@ source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 mathjax_path = "mathjax/tex-chtml.js"
 
 autosummary_generate = True
+# a name in single backticks links to its page
+default_role = "autolink"
 autodoc_typehints = "none"
 toc_object_entries_show_parents = "hide"
 # what is typed has straight quotes
