@@ -92,9 +92,10 @@ for n_bins in cells:
 # -----------
 figure, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
 shown = np.arange(60)
-for inside, color in [(True, "#0072B2"), (False, "#D55E00")]:
+# an interval that misses the truth is thick
+for inside, color, width in [(True, "#0072B2", 1.5), (False, "#D55E00", 4)]:
     rows = shown[covered[shown] == inside]
-    axes[0].vlines(rows, *ends[rows].T, color=color, linewidth=1.5)
+    axes[0].vlines(rows, *ends[rows].T, color=color, linewidth=width)
 axes[0].plot(shown, plug_in[shown], ".", color="#999999", markersize=4)
 axes[0].axhline(truth, color="black", linewidth=1)
 axes[0].set(xlabel="fresh table", ylabel="D retention")

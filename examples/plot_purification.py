@@ -72,7 +72,7 @@ for name, labels in [("coin flip", coin), ("purified", purified.labels)]:
 # -----------
 # The purified cells are not nearest-center cells: their boundaries are curved, so
 # that four regions can have the twelve moments of a blurred rule.
-colors = np.array(["#0072B2", "#D55E00", "#009E73", "#CC79A7"])
+colors = plt.get_cmap("cividis")([0.0, 0.4, 0.7, 1.0])
 figure, axes = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
 panels = [("Coin flip", coin), ("Purified", purified.labels)]
 for axis, (name, labels) in zip(axes, panels, strict=False):
