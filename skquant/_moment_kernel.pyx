@@ -2,6 +2,12 @@
 # cython: initializedcheck=False
 """Sums of weights and weighted points by cell."""
 
+cdef extern from "_moments.h":
+    void add_rows "skquant_add_moments"(
+        const double* points, const double* weights, const int* labels, Py_ssize_t n,
+        Py_ssize_t r, double* cell_weights, double* moments
+    ) noexcept nogil
+
 
 def add_moments(
     const double[:, ::1] points,    # IN (n, r)
@@ -11,15 +17,8 @@ def add_moments(
     double[:, ::1] moments,         # INOUT (k, r), added to
 ):
     """Add the weight and the weighted point of every row to those of its cell."""
-    cdef Py_ssize_t row, j, r = points.shape[1]
-    cdef double weight
-    cdef const double* point
-    cdef double* sums
     with nogil:
-        for row in range(points.shape[0]):
-            weight = weights[row]
-            point = &points[row, 0]
-            sums = &moments[labels[row], 0]
-            cell_weights[labels[row]] += weight
-            for j in range(r):
-                sums[j] += weight * point[j]
+        add_rows(
+            &points[0, 0], &weights[0], &labels[0], points.shape[0], points.shape[1],
+            &cell_weights[0], &moments[0, 0],
+        )

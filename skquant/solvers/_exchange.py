@@ -11,7 +11,11 @@ from itertools import count
 import numpy as np
 
 from skquant.information import cell_counts, cell_moments
-from skquant.solvers._assignment import fill_empty_cells, nearest_cell, raise_light_cells
+from skquant.solvers._assignment import (
+    fill_empty_cells,
+    nearest_cell,
+    raise_light_cells,
+)
 from skquant.solvers._exchange_kernel import best_move, exchange_pass, scratch_size
 
 # Forms of the compiled gain; the kernel has the same numbers.
@@ -95,22 +99,15 @@ class _CompiledPass:
     certifies = True
 
     def __init__(self, problem, form, n_bins, min_bin_weight, gain_tol):
-        r = problem.points.shape[1]
         if form == "log_det":
-            n_columns = len(problem.reference)
-            terms = problem.criterion.log_det_terms(n_columns)
-            bases = np.zeros((len(terms), r, r))
-            for t, (_, indices) in enumerate(terms):
-                block = np.eye(r) if problem.columns is None else problem.columns
-                bases[t, :, : len(indices)] = np.linalg.qr(block[:, indices])[0]
+            coefficients, bases, ranks = problem.log_det_terms
         else:
             # whitened coordinates: the reference, and the trace's metric, is 1
-            terms = [(1.0, np.arange(r))]
-            bases = np.eye(r)[None]
-        coefficients = np.array([coefficient for coefficient, _ in terms])
-        ranks = np.array([len(indices) for _, indices in terms], dtype=np.int32)
+            r = problem.points.shape[1]
+            coefficients, bases = np.ones(1), np.eye(r)[None]
+            ranks = np.array([r], dtype=np.int32)
         self._criterion = (_FORMS[form], coefficients, bases, ranks)
-        self._scratch = np.empty(scratch_size(r, n_bins, len(terms)))
+        self._scratch = np.empty(scratch_size(bases.shape[1], n_bins, len(ranks)))
         self._min_bin_weight = min_bin_weight
         self._gain_tol = gain_tol
 
@@ -305,13 +302,16 @@ def exchange(
     """Relocate atoms while any single relocation gains.
 
     Between full passes, the atoms nearest to a boundary are visited alone, and a slow
-    drift of the means is followed farther if that raises the value. Empty cells of the start are filled first, and cells below ``min_bin_weight`` raised.
-    The search is given up when twice the gain of the last round would not reach
-    ``target``, for rounds gain less and less, or was below ``least_gain``.
+    drift of the means is followed farther if that raises the value. Empty cells of
+    the start are filled first, and cells below ``min_bin_weight`` raised. The search
+    is given up when twice the gain of the last round would not reach ``target``, for
+    rounds gain less and less, or was below ``least_gain``.
     """
-    labels = fill_empty_cells(problem, labels, n_bins)
-    labels = raise_light_cells(problem, labels, n_bins, min_bin_weight)
     cells = _Cells(problem, labels, n_bins)
+    if cells.counts.min() == 0 or cells.weights.min() < min_bin_weight:
+        labels = fill_empty_cells(problem, labels, n_bins)
+        labels = raise_light_cells(problem, labels, n_bins, min_bin_weight)
+        cells = _Cells(problem, labels, n_bins)
     visit = _make_pass(problem, n_bins, min_bin_weight, gain_tol)
     n_atoms = len(problem.points)
     slack = np.empty(n_atoms)

@@ -13,9 +13,16 @@ bounds the gain from above for a concave criterion, and evaluates the rest exact
 """
 
 from libc.math cimport INFINITY, fabs, isnan, log1p, sqrt
+from libc.string cimport memcpy
 
 cdef extern from "_lanes.h":
     pass
+
+cdef extern from "_moments.h":
+    void add_moments "skquant_add_moments"(
+        const double* points, const double* weights, const int* labels, Py_ssize_t n,
+        Py_ssize_t r, double* cell_weights, double* moments
+    ) noexcept nogil
 
 cdef extern from *:
     """
@@ -33,8 +40,9 @@ cdef extern from *:
        compilers vectorize. Infinite for a point that must stay, NaN for one that
        weighs nearly all of its cell.
        IN points (lanes, r), weights, labels (lanes,), G (r, r), mu'Gmu (k,),
-       2 G mu (r, k), W, 1 / W and least weight for leaving (k,); OUT nearest. */
-    SKQUANT_INLINE void skquant_screen_known(
+       2 G mu (r, k), W, 1 / W and least weight for leaving (k,); OUT nearest.
+       Returns whether any is negative or NaN. */
+    SKQUANT_INLINE int skquant_screen_known(
         const double* SKQUANT_RESTRICT points, const double* SKQUANT_RESTRICT weights,
         const int* SKQUANT_RESTRICT labels, const double* SKQUANT_RESTRICT metric,
         const double* SKQUANT_RESTRICT squares,
@@ -90,16 +98,22 @@ cdef extern from *:
                 best[l] = other < best[l] ? other : best[l];
             }
         }
-        SKQUANT_EACH_LANE nearest[l] = best[l] - guard[l];
+        int any = 0;
+        SKQUANT_EACH_LANE d[l] = best[l] - guard[l];
+        for (int l = 0; l < SKQUANT_LANES; l++) {
+            nearest[l] = d[l];
+            any |= !(d[l] >= 0.0);
+        }
+        return any;
     }
 
     /* A known number of coordinates keeps the sums in registers. */
-    #define SKQUANT_KNOWN(R) case R: skquant_screen_known( \\
+    #define SKQUANT_KNOWN(R) case R: return skquant_screen_known( \\
         points, weights, labels, metric, squares, products, cell_weights, \\
-        inverse_weights, least, R, k, x, nearest); break;
+        inverse_weights, least, R, k, x, nearest);
 
     SKQUANT_CLONES
-    static void skquant_screen_lanes(
+    static int skquant_screen_lanes(
         const double* points, const double* weights, const int* labels,
         const double* metric, const double* squares, const double* products,
         const double* cell_weights, const double* inverse_weights,
@@ -108,9 +122,27 @@ cdef extern from *:
         switch (r) {
             SKQUANT_KNOWN(1) SKQUANT_KNOWN(2) SKQUANT_KNOWN(3) SKQUANT_KNOWN(4)
             SKQUANT_KNOWN(5) SKQUANT_KNOWN(6) SKQUANT_KNOWN(7) SKQUANT_KNOWN(8)
-            default: skquant_screen_known(
+            default: return skquant_screen_known(
                 points, weights, labels, metric, squares, products, cell_weights,
                 inverse_weights, least, r, k, x, nearest);
+        }
+    }
+
+    /* What the lanes hold of one point, cells side by side. OUT out (k,). */
+    SKQUANT_CLONES
+    static void skquant_distances(
+        const double* SKQUANT_RESTRICT x, double level, double rate,
+        const double* SKQUANT_RESTRICT squares,
+        const double* SKQUANT_RESTRICT products,
+        const double* SKQUANT_RESTRICT inverse_weights, Py_ssize_t r, Py_ssize_t k,
+        double* SKQUANT_RESTRICT out)
+    {
+        for (Py_ssize_t b = 0; b < k; b++)
+            out[b] = squares[b] - level - rate * inverse_weights[b];
+        for (Py_ssize_t j = 0; j < r; j++) {
+            const double entry = x[j];
+            const double* row = products + j * k;
+            for (Py_ssize_t b = 0; b < k; b++) out[b] -= row[b] * entry;
         }
     }
 
@@ -137,11 +169,16 @@ cdef extern from *:
         }
     }
     """
-    void screen_lanes "skquant_screen_lanes"(
+    int screen_lanes "skquant_screen_lanes"(
         const double* points, const double* weights, const int* labels,
         const double* metric, const double* squares, const double* products,
         const double* cell_weights, const double* inverse_weights, const double* least,
         Py_ssize_t r, Py_ssize_t k, double* x, double* nearest
+    ) noexcept nogil
+    void distances "skquant_distances"(
+        const double* x, double level, double rate, const double* squares,
+        const double* products, const double* inverse_weights, Py_ssize_t r,
+        Py_ssize_t k, double* out
     ) noexcept nogil
     void project_cells "skquant_project_cells"(
         const double* metric, const double* means, Py_ssize_t r, Py_ssize_t k,
@@ -433,17 +470,14 @@ cdef double own_level(
 cdef double screen(State* s, Py_ssize_t row, double rest) noexcept nogil:
     """Fill s.distances with q_b - level (1 + w / W_b), negative where the first-order
     gain is positive; return what rounding may hide of it."""
-    cdef Py_ssize_t r = s.r, b, j
+    cdef Py_ssize_t r = s.r
     cdef const double* x = s.points + row * r
     cdef double own = quadratic(s.metric, x, x, r)
     cdef double level = own_level(s, row, rest, own)
-    cdef double distance
-    for b in range(s.k):
-        distance = s.squares[b] - (level - own)
-        distance -= level * s.weights[row] * s.inverse_weights[b]
-        for j in range(r):
-            distance -= s.products[j * s.k + b] * x[j]
-        s.distances[b] = distance
+    distances(
+        x, level - own, level * s.weights[row], s.squares, s.products,
+        s.inverse_weights, r, s.k, s.distances,
+    )
     s.distances[s.labels[row]] = INFINITY
     return ROUNDING * (fabs(own) + fabs(level))
 
@@ -461,14 +495,14 @@ cdef double screen_alone(State* s, Py_ssize_t row) noexcept nogil:
     return nearest - guard
 
 
-cdef void screen_rows(
+cdef bint screen_rows(
     State* s,
     Py_ssize_t start,
     Py_ssize_t n_rows,            # IN at most LANES
     bint whole,                   # IN whether the table has all rows of the cells
     double* nearest,              # OUT (LANES,)
 ) noexcept nogil:
-    """Screen a few rows at once."""
+    """Screen a few rows at once; return whether any may gain."""
     cdef Py_ssize_t r = s.r, lane, j, row
     cdef const double* points = s.points + start * r
     cdef const double* weights = s.weights + start
@@ -486,13 +520,15 @@ cdef void screen_rows(
             for j in range(r):
                 last[lane * r + j] = s.points[row * r + j]
         points, weights, labels = last, last_weights, last_labels
-    screen_lanes(
+    if not screen_lanes(
         points, weights, labels, s.metric, s.squares, s.products, s.cell_weights,
         s.inverse_weights, s.least, r, s.k, s.lanes, nearest,
-    )
+    ):
+        return False
     for lane in range(n_rows):
         if isnan(nearest[lane]):
             nearest[lane] = screen_alone(s, start + lane) if whole else INFINITY
+    return True
 
 
 cdef void describe(
@@ -625,18 +661,16 @@ cdef double relocate(State* s, Py_ssize_t row, double gain_tol) noexcept nogil:
 cdef void rebuild(State* s) noexcept nogil:
     """Recompute weights, means and counts of the cells from their rows."""
     cdef Py_ssize_t r = s.r, b, i, row
-    cdef int a
     for b in range(s.k):
         s.cell_weights[b] = 0.0
         s.cell_counts[b] = 0
     for i in range(s.k * r):
         s.cell_means[i] = 0.0
+    add_moments(
+        s.points, s.weights, s.labels, s.n, r, s.cell_weights, s.cell_means
+    )
     for row in range(s.n):
-        a = s.labels[row]
-        s.cell_counts[a] += 1
-        s.cell_weights[a] += s.weights[row]
-        for i in range(r):
-            s.cell_means[a * r + i] += s.weights[row] * s.points[row * r + i]
+        s.cell_counts[s.labels[row]] += 1
     for b in range(s.k):
         if s.cell_counts[b] > 0:
             for i in range(r):
@@ -673,6 +707,7 @@ def exchange_pass(
     cdef Py_ssize_t moves = 0, before
     cdef double gain, total = 0.0
     cdef int n_passes = 0
+    cdef bint gains
     cdef double nearest[LANES]
     with nogil:
         describe(
@@ -690,9 +725,12 @@ def exchange_pass(
                 start = 0
                 while start < n_rows:
                     stop = start + LANES if start + LANES < n_rows else n_rows
-                    screen_rows(&s, start, stop - start, whole, nearest)
+                    gains = screen_rows(&s, start, stop - start, whole, nearest)
+                    memcpy(&slack[start], nearest, (stop - start) * sizeof(double))
+                    if not gains:
+                        start = stop
+                        continue
                     for position in range(start, stop):
-                        slack[position] = nearest[position - start]
                         if nearest[position - start] >= 0.0:
                             continue
                         gain = relocate(&s, position, gain_tol)

@@ -1,6 +1,7 @@
 """The problem that every solver gets: atoms in whitened coordinates."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -92,6 +93,23 @@ class Problem:
     def efficiency(self, information):
         """Return the criterion's efficiency of whitened information."""
         return self.criterion.efficiency(self.in_columns(information), self.reference)
+
+    @cached_property
+    def log_det_terms(self):
+        """Coefficients (t,), bases (t, r, r) and ranks (t,) of a criterion's terms.
+
+        A term is the log determinant of information in the span of its basis, which
+        has orthonormal columns, as many as its rank, and then zeros.
+        """
+        r = self.points.shape[1]
+        terms = self.criterion.log_det_terms(len(self.reference))
+        columns = np.eye(r) if self.columns is None else self.columns
+        bases = np.zeros((len(terms), r, r))
+        for basis, (_, indices) in zip(bases, terms, strict=True):
+            basis[:, : len(indices)] = np.linalg.qr(columns[:, indices])[0]
+        coefficients = np.array([coefficient for coefficient, _ in terms])
+        ranks = np.array([len(indices) for _, indices in terms], dtype=np.int32)
+        return coefficients, bases, ranks
 
     def gradient(self, information):
         """Return the criterion's gradient as a metric of whitened scores."""

@@ -17,19 +17,26 @@ from skquant.solvers._exchange import exchange
 from skquant.solvers._interval import interval_cells
 from skquant.solvers._seeding import kmeans_start, random_start, seeded_start
 
-# The smallest subsample has so many atoms times the root of the number of coordinates
-# of the cell means; the next are about so many times larger each.
-_FOOT_ATOMS = 400
+# The smallest subsample has so many atoms a coordinate of the cell means, within
+# limits; the next are about so many times larger each.
+_FOOT_ATOMS_A_COORDINATE = 60
+_FOOT_ATOMS = 2_000, 10_000
 _LADDER_STEP = 4
 
-# How many partitions climb to the second subsample, half as many to each next, and how
-# many at least.
+# Values closer than this, by themselves or over 1, are those of one optimum.
+_ROUNDING = 1e-12
+_ALIKE = 1e-5
+
+# How many partitions of one subsample are looked at on the next.
+_CANDIDATES = 48
+
+# How many partitions climb to the next, within so many atoms of all together.
 _CLIMBERS = 8
-_LEAST_CLIMBERS = 2
+_CLIMBING_ATOMS = 1_000_000
 
 # Below the whole table a round that gains less than this share of what noise adds to
 # the optimum, a coordinate of the cell means over the atoms, is the last.
-_SHARE_OF_NOISE = 0.01
+_SHARE_OF_NOISE = 0.001
 
 # Tables up to this size follow a criterion's continuation from every start.
 _SMALL_TABLE = 100
@@ -80,13 +87,13 @@ def _one_start(problem, n_bins, seed, init, kmeans_options, climb):
     return climb(problem, labels)
 
 
-def _exceeds(value, other):
-    """Whether a value is larger by more than rounding.
+def _exceeds(value, other, margin=_ROUNDING):
+    """Whether a value is larger by more than a margin.
 
     Rounding must not choose between equal partitions whose cells are numbered
     differently: random swaps go by the number.
     """
-    return value > other and not value - other <= 1e-12 * max(1.0, abs(value))
+    return value > other and not value - other <= margin * max(1.0, abs(value))
 
 
 def _described(problem, partition, n_bins):
@@ -97,17 +104,16 @@ def _described(problem, partition, n_bins):
     )
 
 
-def _ranked(problem, labelings, n_bins):
-    """Numbers of labelings of different value, by descending value of the problem."""
+def _ranked(problem, labelings, n_bins, margin=_ROUNDING):
+    """Numbers of labelings by descending value of the problem, one of those alike."""
     values = [
-        problem.value(problem.label_information(labels, n_bins))
-        for labels in labelings
+        problem.value(problem.label_information(labels, n_bins)) for labels in labelings
     ]
     ranked = []
     for number in sorted(range(len(values)), key=lambda number: -values[number]):
-        if not ranked or _exceeds(values[ranked[-1]], values[number]):
+        if not ranked or _exceeds(values[ranked[-1]], values[number], margin):
             ranked.append(number)
-        else:
+        elif not _exceeds(values[ranked[-1]], values[number]):
             # of equal ones the first
             ranked[-1] = min(ranked[-1], number)
     return ranked
@@ -165,7 +171,7 @@ def _swap(problem, best, n_bins, n_swaps, random_state, steps, options):
 
 def _ladder(n_atoms, n_bins, n_coordinates):
     """Sizes of the growing subsamples, in equal steps, the whole table last."""
-    foot = _FOOT_ATOMS * np.sqrt(n_bins * n_coordinates)
+    foot = np.clip(_FOOT_ATOMS_A_COORDINATE * n_bins * n_coordinates, *_FOOT_ATOMS)
     if 2.0 * foot > n_atoms:
         return [n_atoms]
     n_steps = max(1, round(np.log(n_atoms / foot) / np.log(_LADDER_STEP)))
@@ -230,25 +236,28 @@ def search_partition(
     if verbose:
         for number, start in enumerate(starts):
             print(f"start {number}: {_described(foot, start, n_bins)}")
-    def best_first(there, partitions):
+
+    def best_first(there, partitions, margin=_ALIKE):
         labelings = [each.labels for each in partitions]
         selected = selection.head(len(there.points))
-        return [partitions[i] for i in _ranked(selected, labelings, n_bins)]
+        order = _ranked(selected, labelings, n_bins, margin)
+        return [partitions[i] for i in order]
 
     chosen, *_ = best_first(foot, starts)
     found = _swap(foot, chosen, n_bins, n_swaps, random_state, early, options)
     climbers = best_first(foot, [*starts, *found])
     lower = foot
-    for rung, size in enumerate(sizes[1:]):
+    for size in sizes[1:]:
         there = whole.head(size)
         # atoms that they have not seen tell which of them are good
         carried = [
-            _rule_labels(lower, each.labels, n_bins, there.points) for each in climbers
+            _rule_labels(lower, each.labels, n_bins, there.points)
+            for each in climbers[:_CANDIDATES]
         ]
-        order = _ranked(selection.head(size), carried, n_bins)
+        order = _ranked(selection.head(size), carried, n_bins, _ALIKE)
         climbed = Parallel(n_jobs=n_jobs, prefer="threads")(
             delayed(climb)(there, carried[i])
-            for i in order[: max(_LEAST_CLIMBERS, _CLIMBERS >> rung)]
+            for i in order[: int(np.clip(_CLIMBING_ATOMS // size, 1, _CLIMBERS))]
         )
         climbers = best_first(there, climbed)
         lower = there

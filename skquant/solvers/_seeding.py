@@ -10,12 +10,11 @@ from sklearn.exceptions import ConvergenceWarning
 from skquant._validation import single_threaded
 from skquant.solvers._assignment import nearest_cell
 
+# So many atoms a cell do for seeds.
+_SEED_ATOMS_A_CELL = 50
+
 # What is passed on from here was checked when it came in.
 _CHECKED = {"assume_finite": True, "skip_parameter_validation": True}
-
-
-def _share_counts(problem):
-    return problem.weights * len(problem.points)
 
 
 def _voronoi_cells(problem, centers):
@@ -35,18 +34,22 @@ def kmeans_start(problem, n_bins, random_state, *, max_iter=300, tol=1e-4):
             tol=tol,
             algorithm="lloyd",
             random_state=random_state,
-        ).fit(problem.points, sample_weight=_share_counts(problem))
+        ).fit(problem.points, sample_weight=problem.weights * len(problem.points))
     return fitted.labels_, fitted.cluster_centers_, fitted.n_iter_
 
 
 @single_threaded
 def seeded_start(problem, n_bins, random_state):
     """Return the labels of the Voronoi cells of k-means++ seeds."""
+    # another part of the atoms for each start
+    first = random_state.randint(len(problem.points))
+    part = (first + np.arange(_SEED_ATOMS_A_CELL * n_bins)) % len(problem.points)
+    part = part[: len(problem.points)]
     with config_context(**_CHECKED):
         centers, _ = kmeans_plusplus(
-            problem.points,
+            problem.points[part],
             n_bins,
-            sample_weight=_share_counts(problem),
+            sample_weight=problem.weights[part] / problem.weights[part].max(),
             random_state=random_state,
         )
     return _voronoi_cells(problem, centers)
