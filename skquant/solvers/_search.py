@@ -30,7 +30,8 @@ _ALIKE = 1e-5
 # How many partitions of one subsample are looked at on the next.
 _CANDIDATES = 48
 
-# How many partitions climb to the next, within so many atoms of all together.
+# How many partitions climb, within so many atoms of all together; the first time twice
+# as many, for several may end alike.
 _CLIMBERS = 8
 _CLIMBING_ATOMS = 1_000_000
 
@@ -246,7 +247,7 @@ def search_partition(
     chosen, *_ = best_first(foot, starts)
     found = _swap(foot, chosen, n_bins, n_swaps, random_state, early, options)
     climbers = best_first(foot, [*starts, *found])
-    lower = foot
+    lower, most = foot, 2 * _CLIMBERS
     for size in sizes[1:]:
         there = whole.head(size)
         # atoms that they have not seen tell which of them are good
@@ -257,13 +258,19 @@ def search_partition(
         order = _ranked(selection.head(size), carried, n_bins, _ALIKE)
         climbed = Parallel(n_jobs=n_jobs, prefer="threads")(
             delayed(climb)(there, carried[i])
-            for i in order[: int(np.clip(_CLIMBING_ATOMS // size, 1, _CLIMBERS))]
+            for i in order[: min(most, max(1, _CLIMBING_ATOMS // size))]
         )
         climbers = best_first(there, climbed)
-        lower = there
+        lower, most = there, _CLIMBERS
     chosen = climbers[0]
     if len(sizes) > 1:
-        chosen = _follow(whole, chosen.labels, n_bins, early, options)
+        last = _follow(whole, chosen.labels, n_bins, early, options)
+        chosen = replace(
+            last,
+            n_iter=last.n_iter + chosen.n_iter,
+            n_moves=last.n_moves + chosen.n_moves,
+            n_visits=last.n_visits + chosen.n_visits,
+        )
     if len(early) < len(steps):
         chosen = _follow(problem, chosen.labels, n_bins, steps[1:], options)
     if given:
