@@ -76,7 +76,7 @@ def main():
     left.plot(SIZES, kept, "o-", color="#0072B2")
     left.axhline(whole, color="black", linestyle="--")
     left.text(34, whole - 1e-4, f"rule of all {N_CHUNKS * N_ROWS} rows", va="top")
-    left.text(70, kept[0], "rules of atoms", color="#0072B2")
+    left.text(200, kept[0], "rules of atoms", color="#0072B2")
     left.set(xscale="log", xlabel="atoms", ylabel="D retention of fresh rows")
     left.set_xticks(SIZES, [str(each) for each in SIZES])
     left.set_ylim(top=whole + 0.1 * (whole - kept[0]))
