@@ -255,35 +255,35 @@ cdef int invert(double* a, double* out, Py_ssize_t m, Py_ssize_t stride) noexcep
     count as 0. IN/OUT a (m, m) with row length m, overwritten by its Cholesky factor;
     OUT out (m, m) with row length stride.
     """
-    cdef Py_ssize_t i, j, l
+    cdef Py_ssize_t i, j, q
     cdef double total, scale
     for j in range(m):
         total = a[j * m + j]
-        for l in range(j):
-            total -= a[j * m + l] * a[j * m + l]
+        for q in range(j):
+            total -= a[j * m + q] * a[j * m + q]
         if not total > SINGULAR * m:
             return 1
         total = sqrt(total)
         a[j * m + j] = total
         for i in range(j + 1, m):
             scale = a[i * m + j]
-            for l in range(j):
-                scale -= a[i * m + l] * a[j * m + l]
+            for q in range(j):
+                scale -= a[i * m + q] * a[j * m + q]
             a[i * m + j] = scale / total
     # the inverse factor, in the upper triangle of out, transposed
     for j in range(m):
         out[j * stride + j] = 1.0 / a[j * m + j]
         for i in range(j + 1, m):
             total = 0.0
-            for l in range(j, i):
-                total -= a[i * m + l] * out[j * stride + l]
+            for q in range(j, i):
+                total -= a[i * m + q] * out[j * stride + q]
             out[j * stride + i] = total / a[i * m + i]
     # out = (inverse factor)' (inverse factor)
     for i in range(m):
         for j in range(i, m):
             total = 0.0
-            for l in range(j, m):
-                total += out[i * stride + l] * out[j * stride + l]
+            for q in range(j, m):
+                total += out[i * stride + q] * out[j * stride + q]
             a[i * m + j] = total
     for i in range(m):
         for j in range(i, m):
@@ -323,7 +323,7 @@ cdef int refresh(State* s) noexcept nogil:
 
 cdef int follow_information(State* s) noexcept nogil:
     """Recompute inverses, metric and products; 1 if the information is singular."""
-    cdef Py_ssize_t r = s.r, i, j, t, m, l
+    cdef Py_ssize_t r = s.r, i, j, t, m, q
     cdef double total
     cdef const double* basis
     cdef double* inverse
@@ -338,8 +338,8 @@ cdef int follow_information(State* s) noexcept nogil:
         for i in range(r):
             for j in range(r):
                 total = 0.0
-                for l in range(r):
-                    total += s.inverses[i * r + l] * s.inverses[l * r + j]
+                for q in range(r):
+                    total += s.inverses[i * r + q] * s.inverses[q * r + j]
                 s.metric[i * r + j] = total
     else:
         for i in range(r * r):
@@ -358,14 +358,14 @@ cdef int follow_information(State* s) noexcept nogil:
                 for i in range(r):
                     for j in range(m):
                         total = 0.0
-                        for l in range(r):
-                            total += s.information[i * r + l] * basis[l * r + j]
+                        for q in range(r):
+                            total += s.information[i * r + q] * basis[q * r + j]
                         s.half[i * r + j] = total
                 for i in range(m):
                     for j in range(m):
                         total = 0.0
-                        for l in range(r):
-                            total += basis[l * r + i] * s.half[l * r + j]
+                        for q in range(r):
+                            total += basis[q * r + i] * s.half[q * r + j]
                         s.block[i * m + j] = total
                 if invert(s.block, inverse, m, r):
                     return 1
@@ -373,14 +373,14 @@ cdef int follow_information(State* s) noexcept nogil:
                 for i in range(r):
                     for j in range(m):
                         total = 0.0
-                        for l in range(m):
-                            total += basis[i * r + l] * inverse[l * r + j]
+                        for q in range(m):
+                            total += basis[i * r + q] * inverse[q * r + j]
                         s.half[i * r + j] = total
                 for i in range(r):
                     for j in range(r):
                         total = 0.0
-                        for l in range(m):
-                            total += s.half[i * r + l] * basis[j * r + l]
+                        for q in range(m):
+                            total += s.half[i * r + q] * basis[j * r + q]
                         inverse[i * r + j] = total
             for i in range(r * r):
                 s.metric[i] += s.coefficients[t] * inverse[i]
@@ -483,7 +483,7 @@ cdef double screen(State* s, Py_ssize_t row, double rest) noexcept nogil:
 
 
 cdef double screen_alone(State* s, Py_ssize_t row) noexcept nogil:
-    """Smallest distance, less the guard, of a row that weighs nearly all of its cell."""
+    """Smallest distance, less the guard, of a row that is nearly all of its cell."""
     cdef int a = s.labels[row]
     cdef double nearest = INFINITY, guard, rest = s.cell_weights[a] - s.weights[row]
     cdef Py_ssize_t b
