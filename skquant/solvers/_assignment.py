@@ -6,14 +6,19 @@ from skquant._rule_kernel import affine_argmax, scratch_size
 from skquant.information import cell_counts
 
 
+def largest_logit(points, slopes, offsets):
+    """Return each point's cell of the largest affine logit, the first of equal ones."""
+    labels = np.empty(len(points), dtype=np.int32)
+    scratch = np.empty(scratch_size(points.shape[1]))
+    slopes = np.ascontiguousarray(slopes)
+    affine_argmax(points, slopes, offsets, labels, scratch)
+    return labels
+
+
 def nearest_cell(points, centers, metric):
     """Return the nearest center of each point in a metric, the first of equal ones."""
     slopes = 2.0 * (centers @ metric)
-    offsets = -0.5 * np.sum(slopes * centers, axis=1)
-    labels = np.empty(len(points), dtype=np.int32)
-    scratch = np.empty(scratch_size(points.shape[1]))
-    affine_argmax(points, slopes, offsets, labels, scratch)
-    return labels
+    return largest_logit(points, slopes, -0.5 * np.sum(slopes * centers, axis=1))
 
 
 def fill_empty_cells(problem, labels, n_bins):

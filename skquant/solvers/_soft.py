@@ -9,15 +9,22 @@ by how its parameters give slopes and offsets.
 from dataclasses import dataclass
 
 import numpy as np
+from joblib import Parallel, delayed
 from scipy.optimize import minimize
 
 from skquant.relaxation._occupancy import log_partition_and_weights, occupancy_prices
 from skquant.relaxation._responsibilities import Softmax, relax_logits
-from skquant.solvers._assignment import lift_light_cells
+from skquant.solvers._assignment import largest_logit, lift_light_cells
 from skquant.solvers._soft_kernel import scratch_size, softmax_pass
 
 _BLOCK_ROWS = 4096
+
+# Rows of a part of the table that one thread sums.
+_PART_ROWS = 1 << 16
 _ADAM_DECAY = (0.9, 0.999)
+
+# Atoms a parameter that the early stages of L-BFGS see.
+_EARLY_ATOMS_A_PARAMETER = 2_000
 
 
 class Voronoi:
@@ -94,8 +101,11 @@ class SoftObjective:
     as such; that needs softmax.
     """
 
-    def __init__(self, problem, family, relaxation, unit, least_weight=0.0):
+    def __init__(
+        self, problem, family, relaxation, unit, least_weight=0.0, n_jobs=None
+    ):
         self.problem = problem
+        self.n_jobs = n_jobs
         self.family = family
         self.relaxation = relaxation
         self.unit = unit
@@ -116,22 +126,45 @@ class SoftObjective:
         logits += offsets
         return relax_logits(logits, self.relaxation, temperature, temperature)
 
+    def head(self, n_points):
+        """Return the objective on the first atoms."""
+        return SoftObjective(
+            self.problem.head(n_points),
+            self.family,
+            self.relaxation,
+            self.unit,
+            self.least_weight,
+            self.n_jobs,
+        )
+
     def _softmax_sums(self, slopes, offsets, temperature, ascent=None, level=None):
         n_bins, rank = slopes.shape
-        sums = np.empty((n_bins, 1 + rank))
-        softmax_pass(
-            self.problem.points,
-            self.problem.weights,
-            np.ascontiguousarray(slopes),
-            offsets,
-            temperature,
-            ascent,
-            level,
-            sums,
-            np.empty(scratch_size(rank, n_bins)),
-            np.empty(2 * n_bins, dtype=np.int32),
+        slopes = np.ascontiguousarray(slopes)
+
+        def part_sums(start):
+            rows = slice(start, start + _PART_ROWS)
+            sums = np.empty((n_bins, 1 + rank))
+            softmax_pass(
+                self.problem.points[rows],
+                self.problem.weights[rows],
+                slopes,
+                offsets,
+                temperature,
+                ascent,
+                level,
+                sums,
+                np.empty(scratch_size(rank, n_bins)),
+                np.empty(2 * n_bins, dtype=np.int32),
+            )
+            return sums
+
+        starts = range(0, len(self.problem.points), _PART_ROWS)
+        # in one order, whatever the number of threads
+        return sum(
+            Parallel(n_jobs=self.n_jobs if len(starts) > 1 else 1, prefer="threads")(
+                delayed(part_sums)(start) for start in starts
+            )
         )
-        return sums
 
     def _evaluate_prices(self, slopes, offsets, temperature):
         """Return the function of prices that `occupancy_prices` asks for."""
@@ -258,10 +291,7 @@ class SoftObjective:
 
 def hard_information(problem, slopes, offsets):
     """Return the information of the hard limit of a rule."""
-    labels = np.empty(len(problem.points), dtype=np.int32)
-    for start in range(0, len(labels), _BLOCK_ROWS):
-        rows = slice(start, start + _BLOCK_ROWS)
-        labels[rows] = np.argmax(problem.points[rows] @ slopes.T + offsets, axis=1)
+    labels = largest_logit(problem.points, slopes, offsets)
     return problem.label_information(labels, len(slopes))
 
 
@@ -318,9 +348,12 @@ def anneal_lbfgs(
 ):
     """Maximize by L-BFGS at each of a few falling temperatures, warm-started.
 
-    The criteria share the stages equally, in turn. The last state recorded has the
-    last temperature and the parameters of the best hard rule on the way.
+    The criteria share the stages equally, in turn. All but the last stage see a
+    subsample of a large table; what is recorded is of the whole. The last state
+    recorded has the last temperature and the parameters of the best hard rule on the
+    way.
     """
+    early = objective.head(_EARLY_ATOMS_A_PARAMETER * parameters.size)
     shape = parameters.shape
     step = 0
     best = None
@@ -334,13 +367,16 @@ def anneal_lbfgs(
     for stage, temperature in enumerate(temperatures):
         criterion = criteria[stage * len(criteria) // len(temperatures)]
 
-        def evaluate(flat, temperature=temperature, criterion=criterion):
-            return objective.value_and_gradient(
-                flat.reshape(shape), temperature, criterion
-            )
+        last = stage == len(temperatures) - 1
+        seen = objective if last else early
 
-        def loss(flat, evaluate=evaluate):
-            value, gradient, _ = evaluate(flat)
+        def evaluate(
+            flat, temperature=temperature, criterion=criterion, seen=objective
+        ):
+            return seen.value_and_gradient(flat.reshape(shape), temperature, criterion)
+
+        def loss(flat, evaluate=evaluate, seen=seen):
+            value, gradient, _ = evaluate(flat, seen=seen)
             # a singular rule is worse than any other, not infinitely so
             return -max(value, -1e300), -gradient.ravel()
 

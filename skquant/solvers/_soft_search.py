@@ -17,7 +17,7 @@ from skquant.solvers._soft import (
 )
 
 # Restarts and random swaps of the exchange that precedes L-BFGS.
-_RESTARTS_A_START = 1
+_RESTARTS_A_START = 2
 _SWAPS_A_START = 7
 
 # L-BFGS: the largest fall of the temperature between stages, their number, and the
@@ -49,12 +49,19 @@ def center_rule(centers):
     return centers, -0.5 * np.sum(centers**2, axis=1)
 
 
-def _anneal(problem, rule, whole, report, family, relaxation, solver, options):
+def _anneal(
+    problem, rule, whole, report, family, relaxation, solver, options, n_jobs=None
+):
     """Anneal one start; return its snapshots."""
     slopes, offsets = rule
     unit = nearest_center_distance(slopes)
     objective = SoftObjective(
-        problem, FAMILIES[family], relaxation, unit, options.get("min_bin_weight", 0.0)
+        problem,
+        FAMILIES[family],
+        relaxation,
+        unit,
+        options.get("min_bin_weight", 0.0),
+        n_jobs,
     )
     start = objective.family.pack(slopes, offsets, unit)
     criteria = continuation(problem.criterion)
@@ -168,7 +175,7 @@ def search_soft(
 
     def anneal_all(rules, family):
         fits = Parallel(n_jobs=n_jobs, prefer="threads")(
-            delayed(_anneal)(problem, rule, problem, report, family, *plan)
+            delayed(_anneal)(problem, rule, problem, report, family, *plan, n_jobs)
             for rule in rules
         )
         best = [best_snapshot(fit) for fit in fits]
