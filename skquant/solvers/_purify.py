@@ -17,6 +17,11 @@ _HOTTEST, _COLDEST, _FALL = 1.0, 1e-5, 4.0
 _WARM = 2e-2
 _SUBSAMPLE_ROWS = 4_000
 _NEWTON_STEPS = 30
+
+# A lead of so many temperatures decides a point, until it has become less than the
+# second: exp(-37) is the rounding of 1.
+_FAR, _NEAR = 60.0, 37.0
+
 _GRADIENT_TOL = 1e-7
 
 
@@ -43,34 +48,32 @@ class Purified:
 
 
 def _logits(features, potential, theta):
-    return potential - features @ theta.T
+    """Logits (K, n) of features (1 + r, n): sums over cells run along the points."""
+    return potential - theta @ features
 
 
 def _dual(features, weights, potential, target, theta, temperature):
-    """Return the dual and the responsibilities at its argument."""
-    scaled = _logits(features, potential, theta) / temperature
-    largest = scaled.max(axis=1, keepdims=True)
+    """Return the dual and the responsibilities (K, n) at its argument."""
+    scaled = _logits(features, potential, theta)
+    scaled /= temperature
+    largest = scaled.max(axis=0)
     scaled -= largest
     with np.errstate(under="ignore"):
         np.exp(scaled, out=scaled)
-    sums = scaled.sum(axis=1, keepdims=True)
+    sums = scaled.sum(axis=0)
     scaled /= sums
-    value = temperature * (weights @ (largest + np.log(sums))[:, 0])
+    value = temperature * (weights @ (largest + np.log(sums)))
     return value + np.sum(theta * target), scaled
 
 
 def _hessian(features, weights, shares, temperature):
-    # rows in the inside of a cell contribute nothing
-    active = shares.max(axis=1) < 1.0 - 1e-14
-    features, weights, shares = features[active], weights[active], shares[active]
-    n_bins, width = shares.shape[1], features.shape[1]
-    lifted = (shares[:, :, None] * features[:, None, :]).reshape(len(shares), -1)
-    result = -(lifted * weights[:, None]).T @ lifted
+    n_bins, width = len(shares), len(features)
+    roots = np.sqrt(weights) * features
+    lifted = (shares[:, None, :] * roots).reshape(n_bins * width, -1)
+    result = -lifted @ lifted.T
     for b in range(n_bins):
         block = slice(b * width, (b + 1) * width)
-        result[block, block] += (features * (weights * shares[:, b])[:, None]).T @ (
-            features
-        )
+        result[block, block] += lifted[block] @ roots.T
     return result / temperature
 
 
@@ -78,7 +81,7 @@ def _newton(features, weights, potential, target, theta, temperature):
     """Minimize the dual at one temperature; return theta and the number of steps."""
     value, shares = _dual(features, weights, potential, target, theta, temperature)
     for step in range(_NEWTON_STEPS):
-        gradient = target - shares.T @ (weights[:, None] * features)
+        gradient = target - (shares * weights) @ features.T
         if np.abs(gradient).max() < _GRADIENT_TOL:
             return theta, step
         hessian = _hessian(features, weights, shares, temperature)
@@ -101,11 +104,50 @@ def _newton(features, weights, potential, target, theta, temperature):
     return theta, _NEWTON_STEPS
 
 
+def _leads(logits):
+    """Return the cell of the largest logit of each point, and how far it leads."""
+    labels = np.argmax(logits, axis=0)
+    points = np.arange(len(labels))
+    largest = logits[labels, points]
+    logits[labels, points] = -np.inf
+    return labels, largest - logits.max(axis=0)
+
+
+def _cell_sums(labels, features, weights, n_bins):
+    sums = [np.bincount(labels, weights * f, minlength=n_bins) for f in features]
+    return np.column_stack(sums)
+
+
+def _stage(features, weights, potential, target, theta, temperature):
+    """Minimize the dual at one temperature; return theta and the number of steps.
+
+    A point whose cell leads by many temperatures counts for that cell alone. Those
+    whose lead has gone in the end join the others, and the stage starts again.
+    """
+    cells, leads = _leads(_logits(features, potential, theta))
+    rest = leads <= _FAR * temperature
+    n_steps = 0
+    while True:
+        solved, steps = _newton(
+            features.compress(rest, axis=1),
+            weights[rest],
+            potential.compress(rest, axis=1),
+            target - _cell_sums(cells, features, weights * ~rest, len(target)),
+            theta,
+            temperature,
+        )
+        n_steps += steps
+        after, leads = _leads(_logits(features, potential, solved))
+        late = ~rest & ((leads < _NEAR * temperature) | (after != cells))
+        if not late.any():
+            return solved, n_steps
+        rest |= late
+
+
 def _residual(features, weights, potential, target, theta):
-    labels = np.argmax(_logits(features, potential, theta), axis=1)
-    n_bins = len(theta)
-    hard = [np.bincount(labels, weights * f, minlength=n_bins) for f in features.T]
-    return float(np.abs(np.column_stack(hard) - target).max())
+    labels = np.argmax(_logits(features, potential, theta), axis=0)
+    hard = _cell_sums(labels, features, weights, len(target))
+    return float(np.abs(hard - target).max())
 
 
 def purify_moments(points, weights, responsibilities, n_trials, good_enough):
@@ -124,9 +166,9 @@ def purify_moments(points, weights, responsibilities, n_trials, good_enough):
     good_enough : float
         Residual at which no further potentials are tried.
     """
-    features = np.column_stack([np.ones(len(points)), points])
+    features = np.vstack([np.ones(len(points)), points.T])
     squares = np.sum(points**2, axis=1)
-    target = responsibilities.T @ (weights[:, None] * features)
+    target = responsibilities.T @ (weights * features).T
     n_bins = len(target)
     spread = (responsibilities.T @ (weights * squares)) / target[:, 0]
     ladder = np.linspace(-0.5, 0.5, n_bins)
@@ -137,21 +179,22 @@ def purify_moments(points, weights, responsibilities, n_trials, good_enough):
     trials += [generator.permutation(ladder) for _ in range(n_trials - 1)]
     head = slice(0, _SUBSAMPLE_ROWS)
     small_weights = weights[head] / weights[head].sum()
-    small_target = responsibilities[head].T @ (small_weights[:, None] * features[head])
+    small_features = np.ascontiguousarray(features[:, head])
+    small_target = responsibilities[head].T @ (small_weights * small_features).T
 
     best = None
     for kappa in trials:
         if best is not None and best.residual <= good_enough:
             break
-        potential = squares[:, None] * kappa
+        potential = kappa[:, None] * squares
         theta = np.zeros_like(target)
         temperature, n_iter = _HOTTEST, 0
         while temperature >= _COLDEST:
             if temperature > _WARM and len(points) > _SUBSAMPLE_ROWS:
-                table = (features[head], small_weights, potential[head], small_target)
+                table = small_features, small_weights, potential[:, head], small_target
             else:
-                table = (features, weights, potential, target)
-            theta, steps = _newton(*table, theta, temperature)
+                table = features, weights, potential, target
+            theta, steps = _stage(*table, theta, temperature)
             n_iter += steps
             if temperature <= _WARM:
                 residual = _residual(features, weights, potential, target, theta)
