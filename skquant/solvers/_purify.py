@@ -17,6 +17,7 @@ _HOTTEST, _COLDEST, _FALL = 1.0, 1e-5, 4.0
 _WARM = 2e-2
 _SUBSAMPLE_ROWS = 4_000
 _NEWTON_STEPS = 30
+_BLOCK = 2_048
 
 # A lead of so many temperatures decides a point, until it has become less than the
 # second: exp(-37) is the rounding of 1.
@@ -68,12 +69,16 @@ def _dual(features, weights, potential, target, theta, temperature):
 
 def _hessian(features, weights, shares, temperature):
     n_bins, width = len(shares), len(features)
-    roots = np.sqrt(weights) * features
-    lifted = (shares[:, None, :] * roots).reshape(n_bins * width, -1)
-    result = -lifted @ lifted.T
-    for b in range(n_bins):
-        block = slice(b * width, (b + 1) * width)
-        result[block, block] += lifted[block] @ roots.T
+    result = np.zeros((n_bins * width, n_bins * width))
+    # what a block needs stays in the cache
+    for start in range(0, len(weights), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        roots = np.sqrt(weights[rows]) * features[:, rows]
+        lifted = (shares[:, None, rows] * roots).reshape(n_bins * width, -1)
+        result -= lifted @ lifted.T
+        for b in range(n_bins):
+            cell = slice(b * width, (b + 1) * width)
+            result[cell, cell] += lifted[cell] @ roots.T
     return result / temperature
 
 
