@@ -35,7 +35,7 @@ kmeans, exchange, soft = (
     for quantizer in (
         KMeansQuantizer(n_init=4, random_state=0),
         DExchangeQuantizer(n_init=4, n_swaps=8, random_state=0),
-        SoftVoronoiQuantizer(n_init=1, max_iter=200, random_state=0),
+        SoftVoronoiQuantizer(n_init=1, max_iter=100, random_state=0),
     )
 )
 
@@ -85,7 +85,7 @@ search = GridSearchCV(
     ],
     scoring=Retention(),
     # the rows are sorted by class
-    cv=StratifiedKFold(4, shuffle=True, random_state=0),
+    cv=StratifiedKFold(3, shuffle=True, random_state=0),
 )
 search.fit(X, y, sample_weight=weights)
 sklearn.set_config(enable_metadata_routing=False)
