@@ -46,6 +46,9 @@ def check_scores(scores):
 
 def check_weights(sample_weight, X):
     """Return float64 weights of the rows of X, finite, nonnegative, not all zero."""
+    if sample_weight is None:
+        # one number, seen as many
+        return np.broadcast_to(1.0, len(X))
     weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
     negative = weights < 0
     if negative.any():

@@ -83,11 +83,15 @@ def cell_moments(points, weights, labels, n_bins, scale=1.0, rows=None):
     return cell_weights, means
 
 
-def cell_counts(labels, n_bins):
-    """Return the number of rows of each cell; a block of labels is copied at a time."""
-    counts = np.zeros(n_bins, dtype=np.intp)
+def cell_counts(labels, n_bins, weights=None):
+    """Return the number of rows of each cell, or their weight.
+
+    A block of labels is copied at a time.
+    """
+    counts = np.zeros(n_bins, dtype=np.intp if weights is None else np.float64)
     for block, _ in row_blocks(len(labels)):
-        counts += np.bincount(labels[block], minlength=n_bins)
+        part = None if weights is None else weights[block]
+        counts += np.bincount(labels[block], part, minlength=n_bins)
     return counts
 
 

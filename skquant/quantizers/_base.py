@@ -31,6 +31,7 @@ from skquant.criteria import CRITERION_METHODS, resolve_criterion
 from skquant.exceptions import DegenerateInformationWarning, RuleExtensionWarning
 from skquant.information import (
     build_report,
+    cell_counts,
     cell_moments,
     criterion_coordinates,
     effective_sample_size,
@@ -212,10 +213,9 @@ class BaseQuantizer(
             X, problem.weights, labels, n_bins, subspace.scale, first_row
         )
         order = self._cell_order(cell_shares, means)
-        position = np.empty_like(order)
+        position = np.empty(n_bins, dtype=np.int32)
         position[order] = np.arange(n_bins)
-        labels = position[labels].astype(np.int32)
-        ruled = position[ruled].astype(np.int32)
+        labels, ruled = position[labels], position[ruled]
         cell_shares, means = cell_shares[order], means[order]
         cell_means = means * subspace.scale
 
@@ -238,7 +238,7 @@ class BaseQuantizer(
         self.labels_ = labels[atoms.of_row]
         if absent.any():
             self.labels_[absent] = self.rule_.predict(X[absent])
-        self.cell_weights_ = np.bincount(self.labels_, weights, minlength=n_bins)
+        self.cell_weights_ = cell_counts(self.labels_, n_bins, weights)
         factor = table_factor(X, problem.weights, subspace.scale, first_row)
         self.information_ = rescale(factor.T @ factor, subspace.scale)
         self.binned_information_ = rescale(
@@ -271,7 +271,7 @@ class BaseQuantizer(
         """
         if np.array_equal(labels, ruled):
             return True
-        shares = np.bincount(ruled, problem.weights, minlength=n_bins)
+        shares = cell_counts(ruled, n_bins, problem.weights)
         lightest = getattr(self, "min_bin_weight", 0.0) * (1.0 - 1e-12)
         if not shares.min() > 0.0 or shares.min() < lightest:
             return False
@@ -282,7 +282,7 @@ class BaseQuantizer(
         return hard >= free - 1e-12 * max(1.0, abs(free))
 
     def _warn_of_light_cells(self, problem, labels, n_bins):
-        shares = np.bincount(labels, problem.weights, minlength=n_bins)
+        shares = cell_counts(labels, n_bins, problem.weights)
         if shares.min() < self.min_bin_weight * (1.0 - 1e-12):
             warn(
                 f"min_bin_weight={self.min_bin_weight} was not reached: the lightest "

@@ -47,7 +47,7 @@ class SoftVoronoiQuantizer(BaseQuantizer):
         ``"auto"`` is the second: it kept more, in less time, on every table tried.
     n_init : int, default=4
         Number of starts of Adam, k-means fits. L-BFGS has one start, a partition by
-        exchange from as many restarts and seven times as many random swaps.
+        exchange from twice as many restarts and seven times as many random swaps.
     max_iter : int, default=300
         Number of updates; the largest number for L-BFGS.
     learning_rate : float, default=1e-2

@@ -314,7 +314,7 @@ def exchange(
         cells = _Cells(problem, labels, n_bins)
     visit = _make_pass(problem, n_bins, min_bin_weight, gain_tol)
     n_atoms = len(problem.points)
-    slack = np.empty(n_atoms)
+    slack = np.empty(n_atoms, dtype=np.float32)
     # a small table is visited whole
     at_once = _SMALL_PASSES if n_atoms <= _SMALL_TABLE else 1
     most = np.inf if max_iter is None else max_iter
@@ -340,7 +340,7 @@ def exchange(
         active_moves = 0
         if len(active) > n_bins:
             active_moves, more, passes = visit(
-                cells, np.empty(len(active)), active, _ACTIVE_PASSES
+                cells, slack[: len(active)], active, _ACTIVE_PASSES
             )
             active_moves = max(0, active_moves)
             n_moves += active_moves

@@ -13,7 +13,6 @@ bounds the gain from above for a concave criterion, and evaluates the rest exact
 """
 
 from libc.math cimport INFINITY, fabs, isnan, log1p, sqrt
-from libc.string cimport memcpy
 
 cdef extern from "_lanes.h":
     pass
@@ -694,7 +693,7 @@ def exchange_pass(
     int most_passes,                # IN passes over the rows, fewer once none moves
     bint whole,                     # IN whether the cells have no other rows
     bint from_labels,               # IN whether to recompute the cells first
-    double[::1] slack,              # OUT (n,) first-order distance to a move
+    float[::1] slack,               # OUT (n,) first-order distance to a move
     double[::1] scratch,            # scratch
 ):
     """Move every row to its best cell, at once, if that gains; repeat.
@@ -726,7 +725,8 @@ def exchange_pass(
                 while start < n_rows:
                     stop = start + LANES if start + LANES < n_rows else n_rows
                     gains = screen_rows(&s, start, stop - start, whole, nearest)
-                    memcpy(&slack[start], nearest, (stop - start) * sizeof(double))
+                    for position in range(start, stop):
+                        slack[position] = <float> nearest[position - start]
                     if not gains:
                         start = stop
                         continue
