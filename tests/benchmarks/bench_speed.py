@@ -6,8 +6,8 @@ left out and said so: scikit-learn's KMeans is always there, kmeans1d, ckwrap an
 are imported where they can be, and scorequant 0.4.0 needs a Python >= 3.12 of its own,
 whose second call counts::
 
-    env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE python tests/benchmarks/bench_speed.py \
-        --peer /path/to/python --json bench_speed.json
+    env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE \
+        python tests/benchmarks/bench_speed.py --peer PYTHON --json bench_speed.json
 
 ``--only`` names the parts to run. ``--first`` is a directory into which the first
 version with ``purify`` was installed (``pip install --target``), for its comparison.
@@ -92,6 +92,7 @@ def output_of(python, code, *arguments, **environment):
     done = subprocess.run(
         [python, "-c", code, *map(str, arguments)],
         env={**os.environ, **environment},
+        cwd=tempfile.gettempdir(),  # what is installed, not what lies here
         capture_output=True,
         text=True,
         check=True,
