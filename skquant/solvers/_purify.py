@@ -15,7 +15,7 @@ import numpy as np
 _HOTTEST, _COLDEST, _FALL = 1.0, 1e-5, 4.0
 # Stages above this temperature see a subsample only.
 _WARM = 2e-2
-_SUBSAMPLE_ROWS = 4_000
+_SUBSAMPLE_ROWS = 2_000
 _NEWTON_STEPS = 30
 _BLOCK = 2_048
 
