@@ -37,7 +37,8 @@ class DExchangeQuantizer(BaseQuantizer):
     n_init : int, default=8
         Number of starts; one for a given labeling.
     n_swaps : int, default=20
-        Number of random swaps after the starts.
+        Number of random swaps after the starts; fewer once a fifth of them, five at
+        least, have led back to the best partition.
     max_iter : int, default=None
         Most full passes over the rows in one exchange; None is no limit.
     gain_tol : float, default=1e-12

@@ -320,7 +320,7 @@ def exchange(
     most = np.inf if max_iter is None else max_iter
     n_iter, n_moves, n_visits, active_moves, converged = 0, 0, 0, 0, False
     means, reach = None, _FIRST_REACH
-    value = checkpoint = -np.inf if target == -np.inf else cells.value()
+    checkpoint = -np.inf
     for n_rounds in count(1):
         moves, gain, passes = visit(
             cells,
@@ -354,8 +354,9 @@ def exchange(
                 if rise > 0.0:
                     gain += rise
                     means = None
-        value += gain
-        if value + 2.0 * gain < target or gain < least_gain:
+        if gain < least_gain:
+            break
+        if target > -np.inf and cells.value() + 2.0 * gain < target:
             break
         if n_rounds % _ROUNDS_TO_RISE == 0:
             cells.rebuild()

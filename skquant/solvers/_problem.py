@@ -58,6 +58,8 @@ class Problem:
 
     def with_criterion(self, criterion):
         """Return the problem of another criterion in the same coordinates."""
+        if criterion is self.criterion:
+            return self
         return replace(self, criterion=criterion)
 
     def whitened(self, criterion):

@@ -27,6 +27,11 @@ _LADDER_STEP = 4
 _ROUNDING = 1e-12
 _ALIKE = 1e-5
 
+# Swaps may lead back to the best partition so often, a share of their number but
+# these at least, before it counts as the best there is.
+_RETURNS_A_SWAP = 0.2
+_LEAST_RETURNS = 4
+
 # How many partitions of one subsample are looked at on the next.
 _CANDIDATES = 48
 
@@ -105,14 +110,11 @@ def _described(problem, partition, n_bins):
     )
 
 
-def _ranked(problem, labelings, n_bins, margin=_ROUNDING):
-    """Numbers of labelings by descending value of the problem, one of those alike."""
-    values = [
-        problem.value(problem.label_information(labels, n_bins)) for labels in labelings
-    ]
+def _ranked(values):
+    """Positions of values in descending order, one of those alike."""
     ranked = []
     for number in sorted(range(len(values)), key=lambda number: -values[number]):
-        if not ranked or _exceeds(values[ranked[-1]], values[number], margin):
+        if not ranked or _exceeds(values[ranked[-1]], values[number], _ALIKE):
             ranked.append(number)
         elif not _exceeds(values[ranked[-1]], values[number]):
             # of equal ones the first
@@ -134,11 +136,12 @@ def _rule_labels(problem, labels, n_bins, points):
 def _swap(problem, best, n_bins, n_swaps, random_state, steps, options):
     """Replace the mean of a random cell by an atom, exchange, keep if better.
 
-    Returns all that were found. Every swap tries two atoms, one drawn by its weight
+    Returns all that were found; once the best has come back so often that a better
+    one is unlikely, no others are tried. Every swap tries two atoms, one drawn by its weight
     and one by its share of the distortion: outliers need cells of their own in heavy
     tails, and only there.
     """
-    found = [best]
+    found, returns = [best], 0
     described = None
     for attempt in range(2 * n_swaps if n_bins > 1 else 0):
         if described is not best:
@@ -166,7 +169,11 @@ def _swap(problem, best, n_bins, n_swaps, random_state, steps, options):
         candidate = _follow(problem, labels, n_bins, steps, options, target=best.value)
         found.append(candidate)
         if _exceeds(candidate.value, best.value):
-            best = candidate
+            best, returns = candidate, 0
+        elif not _exceeds(best.value, candidate.value):
+            returns += 1
+            if returns > max(_LEAST_RETURNS, _RETURNS_A_SWAP * n_swaps):
+                break
     return found
 
 
@@ -238,15 +245,23 @@ def search_partition(
         for number, start in enumerate(starts):
             print(f"start {number}: {_described(foot, start, n_bins)}")
 
-    def best_first(there, partitions, margin=_ALIKE):
-        labelings = [each.labels for each in partitions]
-        selected = selection.head(len(there.points))
-        order = _ranked(selected, labelings, n_bins, margin)
-        return [partitions[i] for i in order]
+    def values(size, labelings):
+        selected = selection.head(size)
+        return [
+            selected.value(selected.label_information(labels, n_bins))
+            for labels in labelings
+        ]
 
-    chosen, *_ = best_first(foot, starts)
+    def best_first(size, partitions):
+        if selection is whole:
+            found = [each.value for each in partitions]
+        else:
+            found = values(size, [each.labels for each in partitions])
+        return [partitions[i] for i in _ranked(found)]
+
+    chosen, *_ = best_first(sizes[0], starts)
     found = _swap(foot, chosen, n_bins, n_swaps, random_state, early, options)
-    climbers = best_first(foot, [*starts, *found])
+    climbers = best_first(sizes[0], [*starts, *found])
     lower, most = foot, 2 * _CLIMBERS
     for size in sizes[1:]:
         there = whole.head(size)
@@ -255,12 +270,12 @@ def search_partition(
             _rule_labels(lower, each.labels, n_bins, there.points)
             for each in climbers[:_CANDIDATES]
         ]
-        order = _ranked(selection.head(size), carried, n_bins, _ALIKE)
+        order = _ranked(values(size, carried))
         climbed = Parallel(n_jobs=n_jobs, prefer="threads")(
             delayed(climb)(there, carried[i])
             for i in order[: min(most, max(1, _CLIMBING_ATOMS // size))]
         )
-        climbers = best_first(there, climbed)
+        climbers = best_first(size, climbed)
         lower, most = there, _CLIMBERS
     chosen = climbers[0]
     if len(sizes) > 1:
@@ -274,7 +289,8 @@ def search_partition(
     if len(early) < len(steps):
         chosen = _follow(problem, chosen.labels, n_bins, steps[1:], options)
     if given:
-        chosen, *_ = best_first(selection, [chosen, *given])
+        pair = [chosen, *given]
+        chosen = pair[int(np.argmax(values(n_atoms, [each.labels for each in pair])))]
     if verbose:
         ending = "stable" if chosen.stable else "not certified stable"
         print(f"best: {_described(selection, chosen, n_bins)}, {ending}")
