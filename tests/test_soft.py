@@ -32,7 +32,7 @@ from skquant import (
 )
 from skquant.exceptions import RuleExtensionWarning
 from skquant.relaxation._responsibilities import RELAXATIONS
-from skquant.solvers import _soft_search
+from skquant.solvers import _soft, _soft_search
 from skquant.solvers._assignment import fill_empty_cells
 from skquant.solvers._problem import build_problem
 from skquant.solvers._seeding import random_start
@@ -951,3 +951,73 @@ def test_a_least_weight_that_changes_nothing():
 def test_bad_least_weights(options, match):
     with pytest.raises(ValueError, match=match):
         SoftVoronoiQuantizer(**options).fit(np.eye(20))
+
+
+# --- large tables --------------------------------------------------------------------
+
+
+def large_objective(n_jobs=None):
+    rng = np.random.default_rng(0)
+    problem, _ = build_problem(
+        rng.normal(size=(2_500, 2)),
+        rng.exponential(size=2_500),
+        DOptimality(),
+        1e-10,
+        np.random.RandomState(0),
+    )
+    return SoftObjective(
+        problem, FAMILIES["voronoi"], RELAXATIONS["softmax"], 1.0, n_jobs=n_jobs
+    )
+
+
+def test_sums_over_parts_do_not_depend_on_threads(monkeypatch):
+    centers = np.random.default_rng(1).normal(size=(4, 2))
+    whole = large_objective().value_and_gradient(centers, 0.3, DOptimality())
+    monkeypatch.setattr(_soft, "_PART_ROWS", 400)
+    one, two = (
+        large_objective(n_jobs).value_and_gradient(centers, 0.3, DOptimality())
+        for n_jobs in (None, 2)
+    )
+    for each, same, near in zip(one, two, whole, strict=True):
+        np.testing.assert_array_equal(each, same)
+        np.testing.assert_allclose(each, near, rtol=1e-9, atol=1e-12)
+
+
+def test_early_stages_see_a_part_and_records_are_of_the_whole(monkeypatch):
+    monkeypatch.setattr(_soft, "_EARLY_ATOMS_A_PARAMETER", 50)
+    seen = []
+    evaluate = SoftObjective.value_and_gradient
+
+    def spy(objective, parameters, temperature, criterion):
+        seen.append((len(objective.problem.points), temperature))
+        return evaluate(objective, parameters, temperature, criterion)
+
+    monkeypatch.setattr(SoftObjective, "value_and_gradient", spy)
+    objective, snapshots = large_objective(), []
+
+    def record(*state):
+        snapshots.append(
+            objective.snapshot(*state, objective.problem, objective.problem)
+        )
+        return snapshots[-1]
+
+    start = np.random.default_rng(2).normal(size=(4, 2))
+    temperatures = [0.5, 0.2, 0.05]
+    _soft.anneal_lbfgs(
+        objective,
+        start,
+        [DOptimality()],
+        temperatures,
+        record,
+        max_iter=20,
+        record_every=1_000,
+    )
+    sizes = {t: {n for n, at in seen if at == t} for t in temperatures}
+    assert 400 in sizes[0.5] and 400 in sizes[0.2]
+    assert sizes[0.05] == {2_500}
+    for each in snapshots:
+        direct = evaluate(objective, each.slopes, each.temperature, DOptimality())
+        assert each.objective == pytest.approx(direct[0], rel=1e-12)
+        hard = hard_information(objective.problem, each.slopes, each.offsets)
+        assert each.hard_value == objective.problem.value(hard)
+    assert snapshots[-1].hard_value == max(each.hard_value for each in snapshots)

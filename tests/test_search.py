@@ -1,0 +1,219 @@
+"""The ladder of subsamples, and exchange of tables too large to visit whole."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from reference import normal_table, slow_value
+
+from skquant import DExchangeQuantizer, DOptimality, EOptimality, NormalizedTrace
+from skquant.solvers import _exchange, _search
+from skquant.solvers._assignment import nearest_cell
+from skquant.solvers._exchange import (
+    _Cells,
+    _make_pass,
+    _move_on,
+    best_remaining_gain,
+    exchange,
+)
+from skquant.solvers._problem import build_problem
+from skquant.solvers._search import _ladder, _ranked, _swap, search_partition
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+M3 = np.array([[1.0, 0.6, -0.3], [0.0, 1.1, 0.4], [0.0, 0.0, 0.9]])
+
+
+def problem_of(n, criterion=None, weights=None, seed=0):
+    scores = normal_table(seed, n, M3)
+    weights = np.ones(n) if weights is None else weights
+    return build_problem(
+        scores, weights, criterion or DOptimality(), 1e-10, np.random.RandomState(seed)
+    )[0]
+
+
+def voronoi_labels(problem, n_bins, seed=0):
+    rows = np.random.RandomState(seed).choice(len(problem.points), n_bins, False)
+    return nearest_cell(problem.points, problem.points[rows], np.eye(3))
+
+
+# --- exchange ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("criterion", [DOptimality(), NormalizedTrace()], ids=repr)
+def test_a_table_visited_in_part_ends_stable(criterion):
+    problem = problem_of(6_000, criterion)
+    labels = voronoi_labels(problem, 5)
+    result = exchange(problem, labels, 5)
+    assert result.stable
+    assert best_remaining_gain(problem, result.labels, 5) <= 1e-12
+    assert result.value == pytest.approx(
+        slow_value(problem, result.labels, 5), abs=1e-10
+    )
+    # the parts are small
+    assert result.n_iter < result.n_visits / 6_000 < result.n_iter + 40
+
+
+def test_rows_of_a_part_move_alone():
+    problem = problem_of(300)
+    labels = voronoi_labels(problem, 4)
+    cells = _Cells(problem, labels, 4)
+    visit = _make_pass(problem, 4, 0.0, 1e-12)
+    rows = np.arange(0, 300, 3)
+    before = cells.value()
+    moves, gain, _ = visit(cells, np.empty(len(rows), np.float32), rows, 5)
+    changed = np.flatnonzero(cells.labels != labels)
+    assert moves >= len(changed) > 0
+    assert np.isin(changed, rows).all()
+    assert cells.value() - before == pytest.approx(gain, rel=1e-9)
+    moved = cells.weights.copy(), cells.means.copy(), cells.counts.copy()
+    cells.rebuild()
+    for each, rebuilt in zip(
+        moved, (cells.weights, cells.means, cells.counts), strict=True
+    ):
+        np.testing.assert_allclose(each, rebuilt, rtol=1e-10, atol=1e-12)
+
+
+def test_a_row_that_is_nearly_all_of_its_cell_waits_for_the_whole_table():
+    weights = np.ones(300)
+    weights[7] = 1e9
+    problem = problem_of(300, weights=weights)
+    heavy = int(np.argmax(problem.weights))
+    labels = voronoi_labels(problem, 4)
+    cells = _Cells(problem, labels, 4)
+    visit = _make_pass(problem, 4, 0.0, -1.0)  # any move is a gain
+    slack = np.zeros(1, np.float32)
+    assert visit(cells, slack, np.array([heavy]))[:2] == (0, 0.0)
+    assert np.isinf(slack[0])
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.2])
+def test_means_are_moved_on_only_uphill(floor):
+    problem = problem_of(2_000)
+    best = exchange(problem, voronoi_labels(problem, 4), 4, min_bin_weight=floor)
+    rng = np.random.default_rng(0)
+    taken = 0
+    for _ in range(40):
+        step = 0.3 * rng.normal(size=(4, 3))
+        start = exchange(problem, voronoi_labels(problem, 4), 4, max_iter=1)
+        cells = _Cells(problem, start.labels, 4)
+        labels, before = cells.labels.copy(), cells.value()
+        rise = _move_on(cells, step, floor)
+        assert cells.value() == pytest.approx(before + rise, abs=1e-12)
+        if rise > 0.0:
+            taken += 1
+            assert cells.weights.min() >= floor
+        else:
+            np.testing.assert_array_equal(cells.labels, labels)
+    assert taken > 0
+    # nothing is above an optimum by a hair
+    cells = _Cells(problem, best.labels, 4)
+    assert _move_on(cells, np.zeros((4, 3)), floor) <= 1e-12
+
+
+def test_drift_is_followed(monkeypatch):
+    """The optimum of a rotationally symmetric law is nearly flat along rotations."""
+    problem = problem_of(30_000)
+    labels = voronoi_labels(problem, 6, seed=3)
+    followed = exchange(problem, labels, 6)
+    monkeypatch.setattr(_exchange, "_move_on", lambda *_: 0.0)
+    waited = exchange(problem, labels, 6)
+    assert followed.stable and waited.stable
+    assert followed.n_visits < waited.n_visits
+
+
+# --- search --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_atoms", [10, 3_999, 4_001, 50_000, 10**7])
+def test_ladder(n_atoms):
+    sizes = _ladder(n_atoms, 8, 3)
+    assert sizes[-1] == n_atoms
+    steps = np.divide(sizes[1:], sizes[:-1])
+    if n_atoms < 4_000:
+        assert sizes == [n_atoms]
+    else:
+        assert sizes[0] == 2_000
+        np.testing.assert_allclose(steps, steps[0] if len(steps) else 1.0, rtol=1e-2)
+        assert (steps > 1.9).all() and (steps < 8.0).all()
+
+
+def test_ranks_skip_what_is_alike():
+    assert _ranked([1.0, 3.0, 3.0 - 1e-9, 2.0, 3.0, -np.inf]) == [1, 3, 0, 5]
+    assert _ranked([-np.inf, -np.inf]) == [0]
+
+
+def test_the_search_climbs_and_ends_stable(capsys):
+    problem = problem_of(20_000)
+    result = search_partition(
+        problem, 6, np.random.RandomState(0), n_init=4, n_swaps=4, verbose=1
+    )
+    assert capsys.readouterr().out.count("start") == 4
+    assert result.stable
+    assert best_remaining_gain(problem, result.labels, 6) <= 1e-12
+    # as good as exchange of the whole table from many starts
+    alone = max(
+        exchange(problem, voronoi_labels(problem, 6, seed), 6).value
+        for seed in range(8)
+    )
+    assert result.value >= alone - 2e-3
+
+
+def test_climbers_are_judged_by_what_they_have_not_seen(monkeypatch):
+    """The best of the foot is given up where a larger subsample says otherwise."""
+    problem = problem_of(20_000)
+    sizes = _ladder(20_000, 6, 3)
+    seen = []
+    follow = _search._follow
+
+    def spy(there, *arguments, **options):
+        result = follow(there, *arguments, **options)
+        seen.append((len(there.points), result.value))
+        return result
+
+    monkeypatch.setattr(_search, "_follow", spy)
+    result = search_partition(problem, 6, np.random.RandomState(1), n_init=6, n_swaps=3)
+    assert {size for size, _ in seen} == set(sizes)
+    assert result.value >= max(value for size, value in seen if size == 20_000) - 1e-12
+
+
+def test_the_number_of_threads_does_not_matter_up_the_ladder():
+    scores = normal_table(4, 9_000, M3)
+    one, two = (
+        DExchangeQuantizer(5, n_init=3, n_swaps=2, n_jobs=n_jobs, random_state=0).fit(
+            scores
+        )
+        for n_jobs in (None, 2)
+    )
+    np.testing.assert_array_equal(one.labels_, two.labels_)
+    assert one.n_iter_ == two.n_iter_ and one.n_moves_ == two.n_moves_
+
+
+def test_a_continuation_is_followed_on_the_whole_table():
+    problem = problem_of(5_000, EOptimality())
+    result = search_partition(problem, 5, np.random.RandomState(0), n_init=2, n_swaps=1)
+    assert result.value == pytest.approx(
+        slow_value(problem, result.labels, 5), abs=1e-10
+    )
+
+
+def test_a_given_labeling_is_never_made_worse():
+    problem = problem_of(9_000)
+    good = search_partition(problem, 5, np.random.RandomState(0), n_init=4, n_swaps=4)
+    again = search_partition(
+        problem, 5, np.random.RandomState(1), init=good.labels, n_swaps=2
+    )
+    assert again.value >= good.value - 1e-12
+
+
+def test_swaps_end_when_they_lead_nowhere_else(monkeypatch):
+    problem = problem_of(200)
+    best = exchange(problem, voronoi_labels(problem, 3), 3)
+    monkeypatch.setattr(_search, "_follow", lambda *_, **__: best)
+    options = (problem, best, 3), (np.random.RandomState(0), [problem.criterion], {})
+    found = [len(_swap(*options[0], n, *options[1])) - 1 for n in (2, 20, 100)]
+    assert found == [4, 5, 21]
+    # one that is worse does not count
+    worse = SimpleNamespace(value=best.value - 1.0)
+    monkeypatch.setattr(_search, "_follow", lambda *_, **__: worse)
+    assert len(_swap(*options[0], 20, *options[1])) == 41
