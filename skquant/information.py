@@ -64,7 +64,7 @@ def row_blocks(n_rows, rows=None):
         yield block, block if rows is None else rows[block]
 
 
-def cell_moments(points, weights, labels, n_bins, scale=1.0, rows=None):
+def cell_moments(points, weights, labels, n_bins, scale=None, rows=None):
     """Return weight (K,) and mean (K, r) of each cell, of points over scale.
 
     ``rows`` picks rows of the points, as many as there are weights and labels; only
@@ -73,7 +73,8 @@ def cell_moments(points, weights, labels, n_bins, scale=1.0, rows=None):
     cell_weights = np.zeros(n_bins)
     means = np.zeros((n_bins, points.shape[1]))
     for block, index in row_blocks(len(weights), rows):
-        scaled = np.ascontiguousarray(points[index] / scale, dtype=np.float64)
+        scaled = points[index] if scale is None else points[index] / scale
+        scaled = np.ascontiguousarray(scaled, dtype=np.float64)
         cells = np.ascontiguousarray(labels[block], dtype=np.int32)
         sums = np.zeros(n_bins), np.zeros(means.shape)
         add_moments(scaled, np.ascontiguousarray(weights[block]), cells, *sums)
@@ -127,6 +128,8 @@ class InformativeSubspace:
         ``scores @ whitener`` has identity information per unit of weight.
     basis : ndarray of shape (r, d)
         Maps whitened coordinates back: ``basis @ whitener`` is the identity.
+    factor : ndarray of shape (d, d)
+        R with ``R'R`` the information of the table, columns over ``scale``.
     dropped : tuple of int
         Columns that depend on those before them.
     """
@@ -134,6 +137,7 @@ class InformativeSubspace:
     scale: np.ndarray
     whitener: np.ndarray
     basis: np.ndarray
+    factor: np.ndarray
     dropped: tuple
 
     @property
@@ -171,6 +175,7 @@ def informative_subspace(X, weights, rank_rtol, rows=None):
         scale=scale,
         whitener=(right.T / singular) / scale[:, None],
         basis=singular[:, None] * right * scale,
+        factor=factor,
         dropped=_dependent_columns(factor, rank, tolerance),
     )
 

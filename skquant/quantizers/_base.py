@@ -38,7 +38,6 @@ from skquant.information import (
     information_pair,
     moment_information,
     rescale,
-    row_blocks,
     share_weights,
     table_factor,
 )
@@ -202,9 +201,7 @@ class BaseQuantizer(
         rule = AffineMaxRule(coef, intercept)
         n_bins = len(coef)
         first_row = atoms.first_row
-        ruled = np.empty(len(first_row), dtype=np.int32)
-        for block, rows in row_blocks(len(first_row), first_row):
-            ruled[block] = rule.predict(X[rows])
+        ruled = rule.predict(X)[first_row]
         labels = solution.labels
         if labels is None or self._prefer_rule(problem, labels, ruled, n_bins):
             labels = ruled
@@ -239,7 +236,7 @@ class BaseQuantizer(
         if absent.any():
             self.labels_[absent] = self.rule_.predict(X[absent])
         self.cell_weights_ = cell_counts(self.labels_, n_bins, weights)
-        factor = table_factor(X, problem.weights, subspace.scale, first_row)
+        factor = subspace.factor
         self.information_ = rescale(factor.T @ factor, subspace.scale)
         self.binned_information_ = rescale(
             moment_information(cell_shares, means), subspace.scale

@@ -160,7 +160,7 @@ def merge_rows(X, weights):
     """
     index = np.int32 if len(X) < 2**31 else np.int64
     order = np.flatnonzero(weights > 0).astype(index)
-    by_key = np.argsort(X[order, 0], kind="stable").astype(index)
+    by_key = np.argsort(X[order, 0]).astype(index)
     order = order[by_key]
     del by_key
     key = X[order, 0]
@@ -196,20 +196,21 @@ def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
     first_row, shares = first_row[shuffle], share_weights(atom_weights)[shuffle]
     del shuffle, atom_weights
 
-    subspace = informative_subspace(X, shares, rank_rtol, first_row)
+    table = X[first_row].astype(np.float64, copy=False)
+    subspace = informative_subspace(table, shares, rank_rtol)
     require_full_rank(criterion, subspace, names)
     center = np.zeros(X.shape[1])
-    for block, rows in row_blocks(n, first_row):
-        center += shares[block] @ (X[rows] / subspace.scale)
+    for block, _ in row_blocks(n):
+        center += shares[block] @ (table[block] / subspace.scale)
     center *= subspace.scale
-    points = np.empty((n, subspace.rank))
-    for block, rows in row_blocks(n, first_row):
-        points[block] = (X[rows] - center) @ subspace.whitener
+    # in the place of the table, where they fit
+    points = table if subspace.rank == X.shape[1] else np.empty((n, subspace.rank))
+    for block, _ in row_blocks(n):
+        points[block] = (table[block] - center) @ subspace.whitener
     columns, reference = None, np.eye(subspace.rank)
     if getattr(criterion, "needs_columns", False):
         columns = subspace.basis @ criterion_coordinates(criterion, subspace)
-        factor = table_factor(X, shares, subspace.scale, first_row)
-        reference = factor.T @ factor
+        reference = subspace.factor.T @ subspace.factor
     problem = Problem(
         points=points,
         origin=center @ subspace.whitener,

@@ -38,7 +38,7 @@ _CANDIDATES = 48
 # How many partitions climb, within so many atoms of all together; the first time twice
 # as many, for several may end alike.
 _CLIMBERS = 8
-_CLIMBING_ATOMS = 1_000_000
+_CLIMBING_ATOMS = 600_000
 
 # Below the whole table a round that gains less than this share of what noise adds to
 # the optimum, a coordinate of the cell means over the atoms, is the last.
@@ -137,9 +137,9 @@ def _swap(problem, best, n_bins, n_swaps, random_state, steps, options):
     """Replace the mean of a random cell by an atom, exchange, keep if better.
 
     Returns all that were found; once the best has come back so often that a better
-    one is unlikely, no others are tried. Every swap tries two atoms, one drawn by its weight
-    and one by its share of the distortion: outliers need cells of their own in heavy
-    tails, and only there.
+    one is unlikely, no others are tried. Every swap tries two atoms, one drawn by its
+    weight and one by its share of the distortion: outliers need cells of their own in
+    heavy tails, and only there.
     """
     found, returns = [best], 0
     described = None
