@@ -10,13 +10,17 @@ from itertools import count
 
 import numpy as np
 
-from skquant.information import cell_counts, cell_moments
 from skquant.solvers._assignment import (
     fill_empty_cells,
     nearest_cell,
     raise_light_cells,
 )
-from skquant.solvers._exchange_kernel import best_move, exchange_pass, scratch_size
+from skquant.solvers._exchange_kernel import (
+    best_move,
+    exchange_pass,
+    scratch_size,
+    sum_cells,
+)
 
 # Forms of the compiled gain; the kernel has the same numbers.
 _FORMS = {"linear": 0, "log_det": 1, "inverse_trace": 2}
@@ -82,12 +86,18 @@ class _Cells:
         self.rebuild()
 
     def rebuild(self):
-        problem = self.problem
-        self.weights, means = cell_moments(
-            problem.points, problem.weights, self.labels, self.n_bins
+        problem, k, r = self.problem, self.n_bins, self.problem.points.shape[1]
+        self.weights, self.means = np.empty(k), np.empty((k, r))
+        self.counts = np.empty(k, dtype=np.int32)
+        sum_cells(
+            problem.points,
+            problem.weights,
+            self.labels,
+            self.weights,
+            self.means,
+            self.counts,
+            np.empty(k * (r + 1)),
         )
-        self.means = np.ascontiguousarray(means)
-        self.counts = cell_counts(self.labels, self.n_bins).astype(np.int32)
 
     def value(self):
         return self.problem.value(self.problem.information(self.weights, self.means))

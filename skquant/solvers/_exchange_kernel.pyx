@@ -188,6 +188,7 @@ cdef extern from *:
 
 cdef enum:
     LANES = 8
+    BLOCK = 8192
 
 # Forms of the exact gain, shared with the Python side.
 cdef enum:
@@ -229,6 +230,7 @@ cdef struct State:
     double* block          # (r, r)
     double* half           # (r, r)
     double* kept           # (2 + r, r)
+    double* sums           # (k, r + 1)
     double* lanes          # (r, LANES) and (LANES, r)
     double min_weight
 
@@ -584,13 +586,15 @@ cdef void describe(
     free += r * r
     s.kept = free
     free += (2 + r) * r
+    s.sums = free
+    free += (r + 1) * k
     s.lanes = free
     s.min_weight = min_weight
 
 
 def scratch_size(Py_ssize_t r, Py_ssize_t k, Py_ssize_t n_terms):
     """Number of doubles that the functions of this module need as scratch."""
-    return (5 + n_terms) * r * r + (2 * r + 4) * k + 4 * r + 2 * r * LANES
+    return (5 + n_terms) * r * r + (3 * r + 5) * k + 4 * r + 2 * r * LANES
 
 
 cdef double relocate(State* s, Py_ssize_t row, double gain_tol) noexcept nogil:
@@ -657,23 +661,63 @@ cdef double relocate(State* s, Py_ssize_t row, double gain_tol) noexcept nogil:
     return 0.0
 
 
-cdef void rebuild(State* s) noexcept nogil:
-    """Recompute weights, means and counts of the cells from their rows."""
-    cdef Py_ssize_t r = s.r, b, i, row
-    for b in range(s.k):
-        s.cell_weights[b] = 0.0
-        s.cell_counts[b] = 0
-    for i in range(s.k * r):
-        s.cell_means[i] = 0.0
-    add_moments(
-        s.points, s.weights, s.labels, s.n, r, s.cell_weights, s.cell_means
-    )
-    for row in range(s.n):
-        s.cell_counts[s.labels[row]] += 1
-    for b in range(s.k):
-        if s.cell_counts[b] > 0:
+cdef void sum_rows(
+    const double* points,       # IN (n, r)
+    const double* weights,      # IN (n,)
+    const int* labels,          # IN (n,)
+    Py_ssize_t n,
+    Py_ssize_t r,
+    Py_ssize_t k,
+    double* cell_weights,       # OUT (k,)
+    double* cell_means,         # OUT (k, r)
+    int* cell_counts,           # OUT (k,)
+    double* sums,               # scratch (k (r + 1),)
+) noexcept nogil:
+    """Compute weights, means and counts of the cells, block by block: long sums lose
+    digits."""
+    cdef Py_ssize_t b, i, row, start, size
+    for b in range(k):
+        cell_weights[b] = 0.0
+        cell_counts[b] = 0
+    for i in range(k * r):
+        cell_means[i] = 0.0
+    start = 0
+    while start < n:
+        size = BLOCK if n - start > BLOCK else n - start
+        for i in range(k * (r + 1)):
+            sums[i] = 0.0
+        add_moments(
+            points + start * r, weights + start, labels + start, size, r, sums, sums + k
+        )
+        for row in range(start, start + size):
+            cell_counts[labels[row]] += 1
+        for b in range(k):
+            cell_weights[b] += sums[b]
+        for i in range(k * r):
+            cell_means[i] += sums[k + i]
+        start += size
+    for b in range(k):
+        if cell_counts[b] > 0:
             for i in range(r):
-                s.cell_means[b * r + i] /= s.cell_weights[b]
+                cell_means[b * r + i] /= cell_weights[b]
+
+
+def sum_cells(
+    const double[:, ::1] points,    # IN (n, r)
+    const double[::1] weights,      # IN (n,)
+    const int[::1] labels,          # IN (n,)
+    double[::1] cell_weights,       # OUT (k,)
+    double[:, ::1] cell_means,      # OUT (k, r), 0 of an empty cell
+    int[::1] cell_counts,           # OUT (k,)
+    double[::1] scratch,            # scratch (k (r + 1),)
+):
+    """Compute weights, means and counts of the cells of a labeling."""
+    with nogil:
+        sum_rows(
+            &points[0, 0], &weights[0], &labels[0], points.shape[0], points.shape[1],
+            cell_weights.shape[0], &cell_weights[0], &cell_means[0, 0],
+            &cell_counts[0], &scratch[0],
+        )
 
 
 def exchange_pass(
@@ -714,7 +758,10 @@ def exchange_pass(
             cell_counts, form, coefficients, bases, ranks, min_weight, scratch,
         )
         if from_labels:
-            rebuild(&s)
+            sum_rows(
+                s.points, s.weights, s.labels, s.n, s.r, s.k, s.cell_weights,
+                s.cell_means, s.cell_counts, s.sums,
+            )
         if refresh(&s):
             moves = -1
         else:

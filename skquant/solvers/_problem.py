@@ -14,7 +14,6 @@ from skquant.information import (
     require_full_rank,
     row_blocks,
     share_weights,
-    table_factor,
 )
 
 
@@ -78,9 +77,13 @@ class Problem:
 
     def full_information(self):
         """Return the full information, whitened; the identity but for rounding."""
-        factor = table_factor(self.points, self.weights)
-        cross = np.outer(self.weights @ self.points, self.origin)
-        return factor.T @ factor + cross + cross.T + np.outer(self.origin, self.origin)
+        square, mean = 0.0, 0.0
+        for block, _ in row_blocks(len(self.points)):
+            weighted = self.weights[block, None] * self.points[block]
+            square = square + weighted.T @ self.points[block]
+            mean = mean + weighted.sum(axis=0)
+        cross = np.outer(mean, self.origin)
+        return square + cross + cross.T + np.outer(self.origin, self.origin)
 
     def in_columns(self, information):
         """Return whitened information in the coordinates of the criterion."""
