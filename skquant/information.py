@@ -73,7 +73,9 @@ def cell_moments(points, weights, labels, n_bins, scale=None, rows=None):
     cell_weights = np.zeros(n_bins)
     means = np.zeros((n_bins, points.shape[1]))
     for block, index in row_blocks(len(weights), rows):
-        scaled = points[index] if scale is None else points[index] / scale
+        # take is faster than an index
+        part = points[block] if rows is None else points.take(index, axis=0)
+        scaled = part if scale is None else part / scale
         scaled = np.ascontiguousarray(scaled, dtype=np.float64)
         cells = np.ascontiguousarray(labels[block], dtype=np.int32)
         sums = np.zeros(n_bins), np.zeros(means.shape)
@@ -102,15 +104,15 @@ def moment_information(cell_weights, cell_means):
     return root.T @ root
 
 
-def table_factor(points, weights, scale=1.0, rows=None):
+def table_factor(points, weights, scale=1.0):
     """Return the triangular R with ``R'R = sum_i w_i x_i x_i'``, points over scale.
 
     Blocks of rows are folded into the factor one after the other, so that neither
-    a Gram matrix nor a copy of the table is formed; ``rows`` as in ``cell_moments``.
+    a Gram matrix nor a copy of the table is formed.
     """
     factor = np.zeros((0, points.shape[1]))
-    for block, index in row_blocks(len(weights), rows):
-        scaled = np.sqrt(weights[block])[:, None] * (points[index] / scale)
+    for block, _ in row_blocks(len(weights)):
+        scaled = np.sqrt(weights[block])[:, None] * (points[block] / scale)
         (factor,) = qr(np.vstack([factor, scaled]), mode="r", check_finite=False)
         factor = factor[: points.shape[1]]
     return factor
@@ -145,15 +147,15 @@ class InformativeSubspace:
         return self.whitener.shape[1]
 
 
-def informative_subspace(X, weights, rank_rtol, rows=None):
-    """Find the informative subspace of a table, or of some of its rows.
+def informative_subspace(X, weights, rank_rtol):
+    """Find the informative subspace of a table.
 
     The rank counts the singular values of the weighted table, columns scaled to
     unit root mean square, above ``rank_rtol`` times the largest.
     """
     largest = np.zeros(X.shape[1])
-    for _, index in row_blocks(len(weights), rows):
-        largest = np.maximum(largest, np.max(np.abs(X[index]), axis=0))
+    for block, _ in row_blocks(len(weights)):
+        largest = np.maximum(largest, np.max(np.abs(X[block]), axis=0))
     if not np.any(largest > 0):
         raise ValueError(
             "scores must not all be zero: a table without information has no "
@@ -161,11 +163,11 @@ def informative_subspace(X, weights, rank_rtol, rows=None):
         )
     largest = np.where(largest > 0, largest, 1.0)
     mean_square = np.zeros(X.shape[1])
-    for block, index in row_blocks(len(weights), rows):
-        mean_square += weights[block] @ (X[index] / largest) ** 2
+    for block, _ in row_blocks(len(weights)):
+        mean_square += weights[block] @ (X[block] / largest) ** 2
     scale = largest * np.sqrt(mean_square)
     scale = np.where(scale > 0, scale, 1.0)
-    factor = table_factor(X, weights, scale, rows)
+    factor = table_factor(X, weights, scale)
     _, singular, right = np.linalg.svd(factor)
     tolerance = rank_rtol * singular[0]
     rank = int(np.sum(singular > tolerance))

@@ -126,7 +126,7 @@ class _CompiledPass:
         table = problem.points, problem.weights
         if rows is not None:
             # side by side in memory
-            table, labels = [each[rows] for each in table], labels[rows]
+            table, labels = [each.take(rows, axis=0) for each in table], labels[rows]
         result = exchange_pass(
             *table,
             problem.origin,

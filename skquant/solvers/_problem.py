@@ -184,7 +184,7 @@ def merge_rows(X, weights):
     of_row = np.full(len(X), -1, dtype=index)
     of_row[order] = np.cumsum(new, dtype=index) - index(1)
     starts = np.flatnonzero(new)
-    return of_row, order[starts], np.add.reduceat(weights[order], starts)
+    return of_row, order[starts], np.add.reduceat(weights.take(order), starts)
 
 
 def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
@@ -199,7 +199,7 @@ def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
     first_row, shares = first_row[shuffle], share_weights(atom_weights)[shuffle]
     del shuffle, atom_weights
 
-    table = X[first_row].astype(np.float64, copy=False)
+    table = X.take(first_row, axis=0).astype(np.float64, copy=False)
     subspace = informative_subspace(table, shares, rank_rtol)
     require_full_rank(criterion, subspace, names)
     center = np.zeros(X.shape[1])
