@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from reference import normal_table, slow_value
 
-from skquant import DExchangeQuantizer, DOptimality, EOptimality, NormalizedTrace
+from skquant import (
+    AOptimality,
+    DExchangeQuantizer,
+    DOptimality,
+    EOptimality,
+    NormalizedTrace,
+    ProfiledDOptimality,
+)
 from skquant.solvers import _exchange, _search
 from skquant.solvers._assignment import nearest_cell
 from skquant.solvers._exchange import (
@@ -20,6 +27,13 @@ from skquant.solvers._problem import build_problem
 from skquant.solvers._search import _ladder, _ranked, _swap, search_partition
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+CRITERIA = [
+    DOptimality(),
+    NormalizedTrace(),
+    AOptimality(),
+    ProfiledDOptimality([0], 0.1),
+]
 
 M3 = np.array([[1.0, 0.6, -0.3], [0.0, 1.1, 0.4], [0.0, 0.0, 0.9]])
 
@@ -52,6 +66,77 @@ def test_a_table_visited_in_part_ends_stable(criterion):
     )
     # the parts are small
     assert result.n_iter < result.n_visits / 6_000 < result.n_iter + 40
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("criterion", CRITERIA, ids=repr)
+def test_settling_agrees_with_its_twin(criterion, weighted):
+    """Two plain passes, then means and information extrapolated through them."""
+    weights = np.random.default_rng(3).exponential(size=1_003) if weighted else None
+    problem = problem_of(1_003, criterion, weights)
+
+    def state(labels):
+        cells = _Cells(problem, labels, 5)
+        return cells.means, problem.label_information(labels, 5)
+
+    def nearest(means, information):
+        return nearest_cell(problem.points, means, problem.gradient(information))
+
+    labels = [voronoi_labels(problem, 5)]
+    for _ in range(2):
+        labels.append(nearest(*state(labels[-1])))
+    first, second, third = (np.vstack(state(each)) for each in labels)
+    step, bend = second - first, third - 2.0 * second + first
+    reach = np.linalg.norm(step[:5]) / np.linalg.norm(bend[:5])
+    far = first + 2.0 * reach * step + reach**2 * bend
+    if reach > 1.0:
+        labels.append(nearest(far[:5], far[5:]))
+    values = [slow_value(problem, each, 5) for each in labels]
+    falls = np.flatnonzero(np.diff(values) <= 0.0)
+    best = falls[0] if len(falls) else len(labels) - 1
+
+    cells = _Cells(problem, labels[0], 5)
+    # out of reach of the target: one round
+    passes = _make_pass(problem, 5, 0.0, 1e-12).settle(cells, np.inf)
+    assert passes == min(best + 1, len(labels) - 1)
+    np.testing.assert_array_equal(cells.labels, labels[best])
+    rebuilt = _Cells(problem, cells.labels, 5)
+    np.testing.assert_allclose(cells.weights, rebuilt.weights, rtol=1e-11)
+    np.testing.assert_allclose(cells.means, rebuilt.means, atol=1e-11)
+    np.testing.assert_array_equal(cells.counts, rebuilt.counts)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=repr)
+def test_the_compiled_value_is_that_of_the_criterion(criterion):
+    problem = problem_of(500, criterion)
+    visit = _make_pass(problem, 5, 0.0, 1e-12)
+    for seed in range(5):
+        cells = _Cells(problem, voronoi_labels(problem, 5, seed), 5)
+        assert visit.value(cells) == pytest.approx(cells.value(), rel=1e-11)
+    # two cells of three coordinates
+    cells = _Cells(problem, voronoi_labels(problem, 2), 2)
+    visit = _make_pass(problem, 2, 0.0, 1e-12)
+    assert visit.value(cells) == pytest.approx(cells.value(), rel=1e-11)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=repr)
+def test_settling_never_loses(criterion):
+    """Not with weights of all sizes, light cells or a singular start either."""
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        weights = np.exp(rng.uniform(0.0, 12.0) * rng.normal(size=300))
+        problem = problem_of(300, criterion, weights, seed)
+        n_bins, floor = rng.integers(2, 12), 0.01 * (seed % 2)
+        options = dict(max_iter=0, min_bin_weight=floor)
+        start = voronoi_labels(problem, n_bins, seed)
+        plain = exchange(problem, start, n_bins, **options)
+        settled = exchange(problem, start, n_bins, settle=True, **options)
+        assert settled.n_iter == 0 and not settled.converged
+        value = slow_value(problem, settled.labels, n_bins)
+        assert value >= plain.value - 1e-9 * max(1.0, abs(plain.value))
+        shares = np.bincount(settled.labels, problem.weights, minlength=n_bins)
+        assert shares.min() > 0.0
+        assert shares.min() >= min(floor, plain.cell_weights.min()) * (1.0 - 1e-9)
 
 
 def test_rows_of_a_part_move_alone():
@@ -206,14 +291,39 @@ def test_a_given_labeling_is_never_made_worse():
     assert again.value >= good.value - 1e-12
 
 
-def test_swaps_end_when_they_lead_nowhere_else(monkeypatch):
+def test_swaps_end_when_they_lead_nowhere_else():
     problem = problem_of(200)
     best = exchange(problem, voronoi_labels(problem, 3), 3)
-    monkeypatch.setattr(_search, "_follow", lambda *_, **__: best)
-    options = (problem, best, 3), (np.random.RandomState(0), [problem.criterion], {})
-    found = [len(_swap(*options[0], n, *options[1])) - 1 for n in (2, 20, 100)]
-    assert found == [4, 5, 21]
+
+    def attempts(n_swaps, climb):
+        random_state = np.random.RandomState(0)
+        return len(_swap(problem, [best], 3, n_swaps, random_state, climb))
+
+    found = [attempts(n, lambda *_, **__: best) for n in (2, 20, 100)]
+    assert found == [4, 9, 41]
     # one that is worse does not count
-    worse = SimpleNamespace(value=best.value - 1.0)
-    monkeypatch.setattr(_search, "_follow", lambda *_, **__: worse)
-    assert len(_swap(*options[0], 20, *options[1])) == 41
+    worse = SimpleNamespace(value=best.value - 1.0, settled_value=best.value - 1.5)
+    assert attempts(20, lambda *_, **__: worse) == 40
+
+
+def test_swaps_are_followed_only_where_exchanges_gained_as_much():
+    """Others keep the labels to which they settled."""
+    problem = problem_of(5_000)
+    starts = [
+        exchange(problem, voronoi_labels(problem, 8, seed), 8, settle=True)
+        for seed in range(3)
+    ]
+    starts.sort(key=lambda each: -each.value)
+
+    def climb(there, labels, **ends):
+        return exchange(there, labels, 8, settle=True, **ends)
+
+    found = _swap(problem, starts, 8, 20, np.random.RandomState(0), climb)
+    left = 0
+    for number, each in enumerate(found):
+        before = [*starts, *found[:number]]
+        best = max(each.value for each in before)
+        gain = max(each.value - each.settled_value for each in before)
+        assert (each.n_iter == 0) == (each.settled_value < best - gain)
+        left += each.n_iter == 0
+    assert 3 < left < len(found) - 3

@@ -18,12 +18,22 @@ from skquant.solvers._assignment import (
 from skquant.solvers._exchange_kernel import (
     best_move,
     exchange_pass,
+    nearest_passes,
     scratch_size,
     sum_cells,
+    value_of_cells,
 )
 
 # Forms of the compiled gain; the kernel has the same numbers.
 _FORMS = {"linear": 0, "log_det": 1, "inverse_trace": 2}
+
+# All atoms at once go to the nearest mean so often at most, and until three passes gain
+# less than this by the value, or over 1.
+_SETTLING_PASSES = 12
+_SETTLED = 1e-4
+
+# The trace of an inverse far below which information is not singular.
+_INVERTIBLE = 1e9
 
 # Between two full passes the atoms nearest to a boundary are visited alone: so many for
 # each that the full pass has moved, within shares of the table, and how often.
@@ -52,8 +62,12 @@ class Partition:
     ----------
     labels : ndarray of int32 of shape (n,)
         Cell of each atom.
+    cell_weights, cell_means : ndarray of shapes (K,) and (K, r)
+        Moments of the cells, means relative to the problem's origin.
     value : float
         The criterion's value.
+    settled_value : float
+        The value before the first relocation of a single atom.
     n_iter : int
         Full passes over the atoms.
     n_moves : int
@@ -68,7 +82,10 @@ class Partition:
     """
 
     labels: np.ndarray
+    cell_weights: np.ndarray
+    cell_means: np.ndarray
     value: float
+    settled_value: float
     n_iter: int
     n_moves: int
     n_visits: int
@@ -121,20 +138,30 @@ class _CompiledPass:
         self._min_bin_weight = min_bin_weight
         self._gain_tol = gain_tol
 
-    def __call__(self, cells, slack, rows=None, most_passes=1, from_labels=False):
-        problem, labels = cells.problem, cells.labels
-        table = problem.points, problem.weights
-        if rows is not None:
-            # side by side in memory
-            table, labels = [each.take(rows, axis=0) for each in table], labels[rows]
-        result = exchange_pass(
-            *table,
-            problem.origin,
+    def _arguments(self, cells, points, weights, labels):
+        """What the functions of the kernel begin with."""
+        return (
+            points,
+            weights,
+            cells.problem.origin,
             labels,
             cells.weights,
             cells.means,
             cells.counts,
             *self._criterion,
+        )
+
+    def _whole(self, cells):
+        problem = cells.problem
+        return self._arguments(cells, problem.points, problem.weights, cells.labels)
+
+    def __call__(self, cells, slack, rows=None, most_passes=1, from_labels=False):
+        table = cells.problem.points, cells.problem.weights, cells.labels
+        if rows is not None:
+            # side by side in memory
+            table = [each.take(rows, axis=0) for each in table]
+        result = exchange_pass(
+            *self._arguments(cells, *table),
             self._gain_tol,
             self._min_bin_weight,
             most_passes,
@@ -144,23 +171,28 @@ class _CompiledPass:
             self._scratch,
         )
         if rows is not None:
-            cells.labels[rows] = labels
+            cells.labels[rows] = table[-1]
         return result
 
-    def best_move(self, cells):
-        problem = cells.problem
-        return best_move(
-            problem.points,
-            problem.weights,
-            problem.origin,
-            cells.labels,
-            cells.weights,
-            cells.means,
-            cells.counts,
-            *self._criterion,
+    def value(self, cells):
+        value, largest = value_of_cells(*self._whole(cells), self._scratch)
+        # the criterion decides what counts as singular
+        return value if largest < _INVERTIBLE else cells.value()
+
+    def settle(self, cells, target):
+        """Put all atoms into the nearest cell, while that gains; return the passes."""
+        return nearest_passes(
+            *self._whole(cells),
+            _SETTLED,
+            target,
             self._min_bin_weight,
+            _SETTLING_PASSES,
+            np.empty(len(cells.labels) + cells.n_bins, dtype=np.int32),
             self._scratch,
         )
+
+    def best_move(self, cells):
+        return best_move(*self._whole(cells), self._min_bin_weight, self._scratch)
 
 
 class _GenericPass:
@@ -269,6 +301,12 @@ class _GenericPass:
             moves += 1
         return moves, value - before
 
+    def value(self, cells):
+        return cells.value()
+
+    def settle(self, cells, target):
+        return 0
+
     def best_move(self, cells):
         problem = cells.problem
         information, metric = self._metric(cells)
@@ -298,6 +336,16 @@ def _make_pass(problem, n_bins, min_bin_weight, gain_tol):
     return _GenericPass(problem, min_bin_weight, gain_tol)
 
 
+def _make_cells(problem, labels, n_bins, min_bin_weight):
+    """The cells of a labeling; empty ones are filled, and light ones raised."""
+    cells = _Cells(problem, labels, n_bins)
+    if cells.counts.min() == 0 or cells.weights.min() < min_bin_weight:
+        labels = fill_empty_cells(problem, labels, n_bins)
+        labels = raise_light_cells(problem, labels, n_bins, min_bin_weight)
+        cells = _Cells(problem, labels, n_bins)
+    return cells
+
+
 def exchange(
     problem,
     labels,
@@ -306,37 +354,45 @@ def exchange(
     gain_tol=1e-12,
     min_bin_weight=0.0,
     max_iter=None,
+    settle=False,
     target=-np.inf,
+    reserve=0.0,
     least_gain=0.0,
 ):
     """Relocate atoms while any single relocation gains.
 
     Between full passes, the atoms nearest to a boundary are visited alone, and a slow
     drift of the means is followed farther if that raises the value. Empty cells of
-    the start are filled first, and cells below ``min_bin_weight`` raised. The search
-    is given up when twice the gain of the last round would not reach ``target``, for
-    rounds gain less and less, or was below ``least_gain``.
+    the start are filled first, and cells below ``min_bin_weight`` raised. A rough
+    start may ``settle``: all atoms at once go to the nearest mean, as long as that
+    gains; criteria without a compiled gain leave that out. The search is given up
+    when what it may yet gain would not reach ``target``: after settling that is
+    ``reserve``, and then twice the gain of the last round, for rounds gain less and
+    less. It ends, too, with a round that gained less than ``least_gain``.
     """
-    cells = _Cells(problem, labels, n_bins)
-    if cells.counts.min() == 0 or cells.weights.min() < min_bin_weight:
-        labels = fill_empty_cells(problem, labels, n_bins)
-        labels = raise_light_cells(problem, labels, n_bins, min_bin_weight)
-        cells = _Cells(problem, labels, n_bins)
+    cells = _make_cells(problem, labels, n_bins, min_bin_weight)
     visit = _make_pass(problem, n_bins, min_bin_weight, gain_tol)
     n_atoms = len(problem.points)
     slack = np.empty(n_atoms, dtype=np.float32)
     # a small table is visited whole
     at_once = _SMALL_PASSES if n_atoms <= _SMALL_TABLE else 1
-    most = np.inf if max_iter is None else max_iter
     n_iter, n_moves, n_visits, active_moves, converged = 0, 0, 0, 0, False
+    if settle:
+        n_visits += visit.settle(cells, target - reserve) * n_atoms
+    settled_value = visit.value(cells)
     means, reach = None, _FIRST_REACH
     checkpoint = -np.inf
+    most = np.inf if max_iter is None else max_iter
+    if settle and settled_value + reserve < target:
+        most = 0
     for n_rounds in count(1):
+        if n_iter >= most:
+            break
         moves, gain, passes = visit(
             cells,
             slack,
             most_passes=min(at_once, most - n_iter),
-            from_labels=n_iter > 0,
+            from_labels=settle or n_iter > 0,
         )
         n_iter += passes
         n_visits += passes * n_atoms
@@ -344,8 +400,6 @@ def exchange(
             converged = moves == 0
             break
         n_moves += moves
-        if n_iter >= most:
-            break
         active = _active_rows(slack, moves + active_moves) if at_once == 1 else ()
         active_moves = 0
         if len(active) > n_bins:
@@ -366,20 +420,23 @@ def exchange(
                     means = None
         if gain < least_gain:
             break
-        if target > -np.inf and cells.value() + 2.0 * gain < target:
+        if target > -np.inf and visit.value(cells) + 2.0 * gain < target:
             break
         if n_rounds % _ROUNDS_TO_RISE == 0:
             cells.rebuild()
-            before, checkpoint = checkpoint, cells.value()
+            before, checkpoint = checkpoint, visit.value(cells)
             if not checkpoint > before:
                 # gains of rounding only
                 break
     del slack
-    if not converged:
+    if n_iter and not converged:
         cells.rebuild()
     return Partition(
         labels=cells.labels,
-        value=cells.value(),
+        cell_weights=cells.weights,
+        cell_means=cells.means,
+        value=visit.value(cells) if n_iter else settled_value,
+        settled_value=settled_value,
         n_iter=n_iter,
         n_moves=n_moves,
         n_visits=n_visits,

@@ -12,10 +12,14 @@ every cell by the first-order gain in the metric G (the criterion's gradient), w
 bounds the gain from above for a concave criterion, and evaluates the rest exactly.
 """
 
-from libc.math cimport INFINITY, fabs, isnan, log1p, sqrt
+from libc.math cimport INFINITY, NAN, fabs, fmax, isnan, log, log1p, sqrt
+from libc.string cimport memcpy
 
-cdef extern from "_lanes.h":
-    pass
+cdef extern from "_argmax.h":
+    void argmax_lanes "skquant_argmax_lanes"(
+        const double* points, const double* coef, const double* intercept,
+        Py_ssize_t d, Py_ssize_t k, double* x, double* largest, double* where
+    ) noexcept nogil
 
 cdef extern from "_moments.h":
     void add_moments "skquant_add_moments"(
@@ -127,6 +131,16 @@ cdef extern from *:
         }
     }
 
+    /* Whether labels, eight of them, differ from cells. */
+    SKQUANT_INLINE int skquant_differ(
+        const int* SKQUANT_RESTRICT labels, const double* SKQUANT_RESTRICT cells)
+    {
+        int different = 0;
+        for (int l = 0; l < SKQUANT_LANES; l++)
+            different |= labels[l] ^ (int) cells[l];
+        return different;
+    }
+
     /* What the lanes hold of one point, cells side by side. OUT out (k,). */
     SKQUANT_CLONES
     static void skquant_distances(
@@ -174,6 +188,7 @@ cdef extern from *:
         const double* cell_weights, const double* inverse_weights, const double* least,
         Py_ssize_t r, Py_ssize_t k, double* x, double* nearest
     ) noexcept nogil
+    int differ "skquant_differ"(const int* labels, const double* cells) noexcept nogil
     void distances "skquant_distances"(
         const double* x, double level, double rate, const double* squares,
         const double* products, const double* inverse_weights, Py_ssize_t r,
@@ -231,7 +246,10 @@ cdef struct State:
     double* half           # (r, r)
     double* kept           # (2 + r, r)
     double* sums           # (k, r + 1)
-    double* lanes          # (r, LANES) and (LANES, r)
+    double* lanes          # (r, LANES), (LANES, r), (3, LANES)
+    double* slopes         # (k, r) and (k,), the rule of nearest means
+    double* steps          # (3, k r + r r), of accelerated steps
+    double* kept_sums      # (k, r + 1)
     double min_weight
 
 
@@ -249,12 +267,11 @@ cdef inline double quadratic(
     return total
 
 
-cdef int invert(double* a, double* out, Py_ssize_t m, Py_ssize_t stride) noexcept nogil:
-    """Invert a symmetric positive definite (m, m) matrix; 1 if it is singular.
+cdef int factorize(double* a, Py_ssize_t m) noexcept nogil:
+    """Cholesky factor of a symmetric (m, m) matrix, in its place; 1 if it is singular.
 
     Whitened information: eigenvalues are at most 1, and below SINGULAR times m they
-    count as 0. IN/OUT a (m, m) with row length m, overwritten by its Cholesky factor;
-    OUT out (m, m) with row length stride.
+    count as 0.
     """
     cdef Py_ssize_t i, j, q
     cdef double total, scale
@@ -271,6 +288,19 @@ cdef int invert(double* a, double* out, Py_ssize_t m, Py_ssize_t stride) noexcep
             for q in range(j):
                 scale -= a[i * m + q] * a[j * m + q]
             a[i * m + j] = scale / total
+    return 0
+
+
+cdef int invert(double* a, double* out, Py_ssize_t m, Py_ssize_t stride) noexcept nogil:
+    """Invert a symmetric positive definite (m, m) matrix; 1 if it is singular.
+
+    IN/OUT a (m, m) with row length m, overwritten; OUT out (m, m) with row length
+    stride.
+    """
+    cdef Py_ssize_t i, j, q
+    cdef double total
+    if factorize(a, m):
+        return 1
     # the inverse factor, in the upper triangle of out, transposed
     for j in range(m):
         out[j * stride + j] = 1.0 / a[j * m + j]
@@ -322,6 +352,51 @@ cdef int refresh(State* s) noexcept nogil:
     return follow_information(s)
 
 
+cdef void fill_block(State* s, Py_ssize_t t) noexcept nogil:
+    """Set s.block to the information in the span of a term's basis, (m, m)."""
+    cdef Py_ssize_t r = s.r, m = s.ranks[t], i, j, q
+    cdef const double* basis = s.bases + t * r * r
+    cdef double total
+    if m == r:
+        for i in range(r * r):
+            s.block[i] = s.information[i]
+        return
+    # half = I Q, block = Q' I Q
+    for i in range(r):
+        for j in range(m):
+            total = 0.0
+            for q in range(r):
+                total += s.information[i * r + q] * basis[q * r + j]
+            s.half[i * r + j] = total
+    for i in range(m):
+        for j in range(m):
+            total = 0.0
+            for q in range(r):
+                total += basis[q * r + i] * s.half[q * r + j]
+            s.block[i * m + j] = total
+
+
+cdef double value_of(State* s) noexcept nogil:
+    """The criterion's value, but for a constant; the information is not singular."""
+    cdef Py_ssize_t i, t, m
+    cdef double total = 0.0
+    if s.form == LINEAR:
+        for i in range(s.r * s.r):
+            total += s.information[i] * s.bases[i]
+        return total
+    if s.form == INVERSE_TRACE:
+        for i in range(s.r):
+            total -= s.inverses[i * s.r + i]
+        return total
+    for t in range(s.n_terms):
+        m = s.ranks[t]
+        fill_block(s, t)
+        factorize(s.block, m)
+        for i in range(m):
+            total += 2.0 * s.coefficients[t] * log(s.block[i * m + i])
+    return total
+
+
 cdef int follow_information(State* s) noexcept nogil:
     """Recompute inverses, metric and products; 1 if the information is singular."""
     cdef Py_ssize_t r = s.r, i, j, t, m, q
@@ -349,27 +424,10 @@ cdef int follow_information(State* s) noexcept nogil:
             m = s.ranks[t]
             basis = s.bases + t * r * r      # (r, r), its first m columns count
             inverse = s.inverses + t * r * r
-            if m == r:
-                for i in range(r * r):
-                    s.block[i] = s.information[i]
-                if invert(s.block, inverse, r, r):
-                    return 1
-            else:
-                # half = I Q, block = Q' I Q
-                for i in range(r):
-                    for j in range(m):
-                        total = 0.0
-                        for q in range(r):
-                            total += s.information[i * r + q] * basis[q * r + j]
-                        s.half[i * r + j] = total
-                for i in range(m):
-                    for j in range(m):
-                        total = 0.0
-                        for q in range(r):
-                            total += basis[q * r + i] * s.half[q * r + j]
-                        s.block[i * m + j] = total
-                if invert(s.block, inverse, m, r):
-                    return 1
+            fill_block(s, t)
+            if invert(s.block, inverse, m, r):
+                return 1
+            if m < r:
                 # half = Q block^-1, inverse = half Q'
                 for i in range(r):
                     for j in range(m):
@@ -589,12 +647,20 @@ cdef void describe(
     s.sums = free
     free += (r + 1) * k
     s.lanes = free
+    free += (2 * r + 3) * LANES
+    s.slopes = free
+    free += (r + 1) * k
+    s.steps = free
+    free += 3 * r * (k + r)
+    s.kept_sums = free
     s.min_weight = min_weight
 
 
 def scratch_size(Py_ssize_t r, Py_ssize_t k, Py_ssize_t n_terms):
     """Number of doubles that the functions of this module need as scratch."""
-    return (5 + n_terms) * r * r + (3 * r + 5) * k + 4 * r + 2 * r * LANES
+    return (
+        (8 + n_terms) * r * r + (8 * r + 7) * k + 4 * r + (2 * r + 3) * LANES
+    )
 
 
 cdef double relocate(State* s, Py_ssize_t row, double gain_tol) noexcept nogil:
@@ -659,6 +725,149 @@ cdef double relocate(State* s, Py_ssize_t row, double gain_tol) noexcept nogil:
     set_cell(s, best)
     follow_information(s)
     return 0.0
+
+
+cdef bint follow_rule(State* s) noexcept nogil:
+    """Label all rows by the rule of s.slopes; the sums of the cells follow.
+
+    Returns whether a row that was nearly all of its cell left it: its sums then have
+    no digits left.
+    """
+    cdef Py_ssize_t r = s.r, lane, j, row = 0, n_rows, a, b
+    cdef double* last = s.lanes + r * LANES
+    cdef double* where = last + r * LANES
+    cdef double* largest = where + LANES
+    cdef double* moments = s.sums + s.k
+    cdef const double* rows
+    cdef const double* x
+    cdef double weight, total
+    cdef bint dominated = False
+    while row < s.n:
+        n_rows = s.n - row if s.n - row < LANES else LANES
+        rows = s.points + row * r
+        if n_rows < LANES:
+            # the last row fills the lanes that are left
+            for lane in range(LANES):
+                for j in range(r):
+                    last[lane * r + j] = rows[
+                        (lane if lane < n_rows else n_rows - 1) * r + j
+                    ]
+            rows = last
+        argmax_lanes(
+            rows, s.slopes, s.slopes + s.k * r, r, s.k, s.lanes, largest, where
+        )
+        if n_rows == LANES and not differ(s.labels + row, where):
+            row += LANES
+            continue
+        for lane in range(n_rows):
+            b = <Py_ssize_t> where[lane]
+            a = s.labels[row + lane]
+            if a == b:
+                continue
+            weight = s.weights[row + lane]
+            x = s.points + (row + lane) * r
+            s.labels[row + lane] = <int> b
+            s.cell_counts[a] -= 1
+            s.cell_counts[b] += 1
+            total = s.sums[a]
+            s.sums[a] -= weight
+            s.sums[b] += weight
+            dominated |= s.sums[a] < DOMINANT * total
+            for j in range(r):
+                moments[a * r + j] -= weight * x[j]
+                moments[b * r + j] += weight * x[j]
+        row += n_rows
+    return dominated
+
+
+cdef double take_nearest(State* s) noexcept nogil:
+    """Put every row into the cell of the nearest mean; return the value of the cells.
+
+    NaN if the information becomes singular or a cell too light.
+    """
+    cdef Py_ssize_t r = s.r, b, j
+    for b in range(s.k):
+        for j in range(r):
+            s.slopes[b * r + j] = s.products[j * s.k + b]
+        s.slopes[s.k * r + b] = -s.squares[b]
+    if follow_rule(s):
+        sum_rows(
+            s.points, s.weights, s.labels, s.n, r, s.k, s.cell_weights, s.cell_means,
+            s.cell_counts, s.sums,
+        )
+        keep_sums(s)
+    for b in range(s.k):
+        if s.cell_counts[b] == 0 or not s.sums[b] > s.min_weight:
+            return NAN
+    take_sums(s)
+    return NAN if refresh(s) else value_of(s)
+
+
+cdef void keep_sums(State* s) noexcept nogil:
+    """Set the sums of the cells from their weights and means."""
+    cdef Py_ssize_t b, i
+    for b in range(s.k):
+        s.sums[b] = s.cell_weights[b]
+        for i in range(s.r):
+            s.sums[s.k + b * s.r + i] = s.cell_weights[b] * s.cell_means[b * s.r + i]
+
+
+cdef void take_sums(State* s) noexcept nogil:
+    """Take over weights and means of the cells from their sums."""
+    cdef Py_ssize_t b, i
+    for b in range(s.k):
+        s.cell_weights[b] = s.sums[b]
+        for i in range(s.r):
+            s.cell_means[b * s.r + i] = s.sums[s.k + b * s.r + i] / s.sums[b]
+
+
+cdef void keep_labels(State* s, int* kept) noexcept nogil:
+    memcpy(kept, s.labels, s.n * sizeof(int))
+    memcpy(kept + s.n, s.cell_counts, s.k * sizeof(int))
+    memcpy(s.kept_sums, s.sums, s.k * (s.r + 1) * sizeof(double))
+
+
+cdef void take_back(State* s, const int* kept) noexcept nogil:
+    """Return to the kept labels."""
+    memcpy(s.labels, kept, s.n * sizeof(int))
+    memcpy(s.cell_counts, kept + s.n, s.k * sizeof(int))
+    memcpy(s.sums, s.kept_sums, s.k * (s.r + 1) * sizeof(double))
+    take_sums(s)
+    refresh(s)
+
+
+cdef void keep_point(State* s, double* point) noexcept nogil:
+    """Copy the means by coordinate, and the information."""
+    memcpy(point, s.means, s.r * s.k * sizeof(double))
+    memcpy(point + s.r * s.k, s.information, s.r * s.r * sizeof(double))
+
+
+cdef int extrapolate(State* s) noexcept nogil:
+    """Set metric and products from a squared step through the three points in s.steps.
+
+    Returns 1 if that is no metric, or no farther.
+    """
+    cdef Py_ssize_t size = s.r * (s.k + s.r), i
+    cdef double* first = s.steps
+    cdef double* second = first + size
+    cdef double* third = second + size
+    cdef double step = 0.0, bend = 0.0, change, reach
+    for i in range(s.r * s.k):
+        change = second[i] - first[i]
+        step += change * change
+        change = third[i] - second[i] - change
+        bend += change * change
+    if not bend > 0.0 or not step > bend:
+        return 1
+    reach = sqrt(step / bend)
+    for i in range(size):
+        change = second[i] - first[i]
+        first[i] += reach * (
+            2.0 * change + reach * (third[i] - second[i] - change)
+        )
+    memcpy(s.means, first, s.r * s.k * sizeof(double))
+    memcpy(s.information, first + s.r * s.k, s.r * s.r * sizeof(double))
+    return follow_information(s)
 
 
 cdef void sum_rows(
@@ -792,6 +1001,107 @@ def exchange_pass(
                 if moves == before:
                     break
     return moves, total, n_passes
+
+
+def nearest_passes(
+    const double[:, ::1] points,
+    const double[::1] weights,
+    const double[::1] origin,
+    int[::1] labels,
+    double[::1] cell_weights,
+    double[:, ::1] cell_means,
+    int[::1] cell_counts,
+    int form,
+    const double[::1] coefficients,
+    const double[:, :, ::1] bases,
+    const int[::1] ranks,
+    double least_gain,              # IN of a round, by the value or over 1
+    double target,                  # IN value below which it may be given up
+    double min_weight,              # IN weight that a cell must have
+    int most_passes,                # IN
+    int[::1] kept,                  # scratch (n + k,)
+    double[::1] scratch,            # scratch
+):
+    """Put all rows into the cell of the nearest mean, again and again, if that gains.
+
+    Arguments else as in ``exchange_pass``. After two passes the means are extrapolated
+    through them; what does not gain is taken back, and ends it, and so does a target
+    that twice the gain of three passes does not reach. Returns the number of passes.
+    """
+    cdef State s
+    cdef int n_passes = 0, stage, accepted
+    cdef Py_ssize_t size
+    cdef double value, before, gained
+    with nogil:
+        describe(
+            &s, points, weights, origin, labels, cell_weights, cell_means,
+            cell_counts, form, coefficients, bases, ranks, min_weight, scratch,
+        )
+        size = s.r * (s.k + s.r)
+        keep_sums(&s)
+        if not refresh(&s):
+            value = value_of(&s)
+            while n_passes < most_passes:
+                before = value
+                accepted = 0
+                for stage in range(3):
+                    # two plain passes and one from the extrapolated means
+                    keep_point(&s, s.steps + stage * size)
+                    keep_labels(&s, &kept[0])
+                    if stage == 2 and extrapolate(&s):
+                        refresh(&s)
+                        break
+                    gained = take_nearest(&s)
+                    n_passes += 1
+                    if not gained > value:
+                        take_back(&s, &kept[0])
+                        break
+                    value = gained
+                    accepted += 1
+                gained = value - before
+                if accepted < 2 or not gained > least_gain * fmax(1.0, fabs(value)):
+                    break
+                if value + 2.0 * gained < target:
+                    break
+    return n_passes
+
+
+def value_of_cells(
+    const double[:, ::1] points,
+    const double[::1] weights,
+    const double[::1] origin,
+    int[::1] labels,
+    double[::1] cell_weights,
+    double[:, ::1] cell_means,
+    int[::1] cell_counts,
+    int form,
+    const double[::1] coefficients,
+    const double[:, :, ::1] bases,
+    const int[::1] ranks,
+    double[::1] scratch,
+):
+    """Return the criterion's value, and the largest trace of an inverse.
+
+    Arguments as in ``exchange_pass``. The trace bounds the smallest eigenvalue from
+    below; it is infinite if the information is singular.
+    """
+    cdef State s
+    cdef Py_ssize_t t, i
+    cdef double value = -INFINITY, largest = INFINITY, trace
+    with nogil:
+        describe(
+            &s, points, weights, origin, labels, cell_weights, cell_means,
+            cell_counts, form, coefficients, bases, ranks, 0.0, scratch,
+        )
+        if not refresh(&s):
+            value, largest = value_of(&s), 0.0
+            if s.form != LINEAR:
+                for t in range(s.n_terms):
+                    trace = 0.0
+                    for i in range(s.r):
+                        trace += s.inverses[(t * s.r + i) * s.r + i]
+                    largest = fmax(largest, trace)
+    return value, largest
 
 
 def best_move(

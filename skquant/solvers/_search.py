@@ -1,7 +1,7 @@
 """Global search over partitions: a ladder of growing subsamples.
 
-Restarts and random swaps are tried on the smallest; the best of them climb, fewer to
-each larger subsample, and the whole table decides between the last.
+Restarts are tried on the smallest and random swaps on a small one; the best of them
+climb, fewer to each larger subsample, and the whole table decides between the last.
 """
 
 from dataclasses import replace
@@ -11,7 +11,6 @@ from joblib import Parallel, delayed
 from sklearn.utils import check_random_state
 
 from skquant.criteria import NormalizedTrace
-from skquant.information import cell_moments
 from skquant.solvers._assignment import nearest_cell
 from skquant.solvers._exchange import exchange
 from skquant.solvers._interval import interval_cells
@@ -27,18 +26,30 @@ _LADDER_STEP = 4
 _ROUNDING = 1e-12
 _ALIKE = 1e-5
 
+# Random swaps are tried on the largest subsample of at most so many atoms.
+_SWAPPED_ATOMS = 8_000
+
 # Swaps may lead back to the best partition so often, a share of their number but
 # these at least, before it counts as the best there is.
-_RETURNS_A_SWAP = 0.2
+_RETURNS_A_SWAP = 0.4
 _LEAST_RETURNS = 4
 
 # How many partitions of one subsample are looked at on the next.
-_CANDIDATES = 48
+_CANDIDATES = 32
 
-# How many partitions climb, within so many atoms of all together; the first time twice
-# as many, for several may end alike.
+# How many partitions settle there, within so many atoms of all together; the first time
+# twice as many, for several may end alike.
 _CLIMBERS = 8
 _CLIMBING_ATOMS = 600_000
+
+# Rough starts settle first where cells have so many atoms a coordinate: with fewer,
+# single relocations find better optima.
+_SETTLING_ATOMS_A_COORDINATE = 200
+
+# So many of those exchange in any case, others if so many times the largest gain of an
+# exchange could still make them the best.
+_FOLLOWED = 2
+_RESERVES = 2.0
 
 # Below the whole table a round that gains less than this share of what noise adds to
 # the optimum, a coordinate of the cell means over the atoms, is the last.
@@ -59,14 +70,14 @@ def continuation(criterion):
     return [criterion] if steps is None else steps()
 
 
-def _follow(problem, labels, n_bins, steps, options, target=-np.inf):
+def _follow(problem, labels, n_bins, steps, options, **ends):
     """Exchange under each criterion in turn, from the result of the last.
 
-    What cannot reach the target under a single criterion may be given up.
+    A single criterion may be given up before its end.
     """
     if len(steps) == 1:
-        options = {**options, "target": target}
-    n_iter = n_moves = n_visits = 0
+        options = {**options, **ends}
+    done = []
     for criterion in steps:
         step = problem.with_criterion(criterion)
         result = exchange(step, labels, n_bins, **options)
@@ -76,10 +87,19 @@ def _follow(problem, labels, n_bins, steps, options, target=-np.inf):
             labels = exchange(start, labels, n_bins, **options).labels
             result = exchange(step, labels, n_bins, **options)
         labels = result.labels
-        n_iter += result.n_iter
-        n_moves += result.n_moves
-        n_visits += result.n_visits
-    return replace(result, n_iter=n_iter, n_moves=n_moves, n_visits=n_visits)
+        done.append(result)
+    return _counted(*done[::-1])
+
+
+def _counted(partition, *before):
+    """The partition, with the work of those that led to it."""
+    done = partition, *before
+    return replace(
+        partition,
+        n_iter=sum(each.n_iter for each in done),
+        n_moves=sum(each.n_moves for each in done),
+        n_visits=sum(each.n_visits for each in done),
+    )
 
 
 def _one_start(problem, n_bins, seed, init, kmeans_options, climb):
@@ -122,38 +142,38 @@ def _ranked(values):
     return ranked
 
 
-def _rule_labels(problem, labels, n_bins, points):
-    """Labels of points by the first-order rule of a labeling."""
-    weights, means = cell_moments(problem.points, problem.weights, labels, n_bins)
-    information = problem.information(weights, means)
-    if np.isfinite(problem.value(information)):
-        metric = problem.gradient(information)
-    else:
-        metric = np.eye(len(information))
-    return nearest_cell(points, means, metric)
+def _metric(problem, partition):
+    """The criterion's gradient at a partition, the identity if it is singular."""
+    if not np.isfinite(partition.value):
+        return np.eye(problem.points.shape[1])
+    information = problem.information(partition.cell_weights, partition.cell_means)
+    return problem.gradient(information)
 
 
-def _swap(problem, best, n_bins, n_swaps, random_state, steps, options):
+def _largest_gain(partitions):
+    """Largest gain of exchanges after their starts had settled."""
+    return max(each.value - each.settled_value for each in partitions)
+
+
+def _swap(problem, starts, n_bins, n_swaps, random_state, climb):
     """Replace the mean of a random cell by an atom, exchange, keep if better.
 
-    Returns all that were found; once the best has come back so often that a better
-    one is unlikely, no others are tried. Every swap tries two atoms, one drawn by its
-    weight and one by its share of the distortion: outliers need cells of their own in
-    heavy tails, and only there.
+    Begins with the first of the starts and returns all that were found; once the best
+    has come back so often that a better one is unlikely, no others are tried. Every
+    swap tries two atoms, one drawn by its weight and one by its share of the
+    distortion: outliers need cells of their own in heavy tails, and only there. Only
+    where the swap settles within what exchanges gained so far is it followed.
     """
-    found, returns = [best], 0
-    described = None
+    best, returns = starts[0], 0
+    found, described = [], None
+    reserve = _largest_gain(starts)
     for attempt in range(2 * n_swaps if n_bins > 1 else 0):
         if described is not best:
             described = best
-            weights, means = cell_moments(
-                problem.points, problem.weights, best.labels, n_bins
-            )
-            information = problem.information(weights, means)
-            if not np.isfinite(problem.value(information)):
+            if not np.isfinite(best.value):
                 break
-            metric = problem.gradient(information)
-            offsets = problem.points - means[best.labels]
+            metric = _metric(problem, best)
+            offsets = problem.points - best.cell_means[best.labels]
             distortion = np.abs(np.sum((offsets @ metric) * offsets, axis=1))
             chances = [
                 np.cumsum(problem.weights),
@@ -161,19 +181,22 @@ def _swap(problem, best, n_bins, n_swaps, random_state, steps, options):
             ]
         level = chances[attempt % 2]
         atom = np.searchsorted(level, random_state.uniform() * level[-1])
-        centers = means.copy()
+        centers = best.cell_means.copy()
         centers[random_state.randint(n_bins)] = problem.points[
             min(atom, len(level) - 1)
         ]
         labels = nearest_cell(problem.points, centers, metric)
-        candidate = _follow(problem, labels, n_bins, steps, options, target=best.value)
+        candidate = climb(problem, labels, target=best.value, reserve=reserve)
         found.append(candidate)
-        if _exceeds(candidate.value, best.value):
-            best, returns = candidate, 0
-        elif not _exceeds(best.value, candidate.value):
+        reserve = max(reserve, _largest_gain([candidate]))
+        if _exceeds(candidate.value, best.value, _ALIKE):
+            returns = 0
+        elif not _exceeds(best.value, candidate.value, _ALIKE):
             returns += 1
-            if returns > max(_LEAST_RETURNS, _RETURNS_A_SWAP * n_swaps):
-                break
+        if _exceeds(candidate.value, best.value):
+            best = candidate
+        if returns > max(_LEAST_RETURNS, _RETURNS_A_SWAP * n_swaps):
+            break
     return found
 
 
@@ -224,11 +247,13 @@ def search_partition(
     sizes = _ladder(n_atoms, n_bins, n_coordinates)
     foot = whole.head(sizes[0])
     noise = _SHARE_OF_NOISE * n_bins * n_coordinates
+    enough = _SETTLING_ATOMS_A_COORDINATE * n_bins * n_coordinates
 
-    def climb(there, labels):
+    def climb(there, labels, settle=True, **ends):
         size = len(there.points)
-        rough = {**options, "least_gain": noise / size if len(sizes) > 1 else 0.0}
-        return _follow(there, labels, n_bins, early, rough)
+        ends["least_gain"] = noise / size if len(sizes) > 1 else 0.0
+        ends["settle"] = settle and size >= enough
+        return _follow(there, labels, n_bins, early, options, **ends)
 
     if isinstance(init, str):
         given = []
@@ -259,33 +284,47 @@ def search_partition(
             found = values(size, [each.labels for each in partitions])
         return [partitions[i] for i in _ranked(found)]
 
-    chosen, *_ = best_first(sizes[0], starts)
-    found = _swap(foot, chosen, n_bins, n_swaps, random_state, early, options)
-    climbers = best_first(sizes[0], [*starts, *found])
-    lower, most = foot, 2 * _CLIMBERS
-    for size in sizes[1:]:
-        there = whole.head(size)
+    def carry(partitions, lower, there, most):
+        """Settle partitions in a larger subsample; exchange what may be the best."""
         # atoms that they have not seen tell which of them are good
         carried = [
-            _rule_labels(lower, each.labels, n_bins, there.points)
-            for each in climbers[:_CANDIDATES]
+            nearest_cell(there.points, each.cell_means, _metric(lower, each))
+            for each in partitions[:_CANDIDATES]
         ]
+        size = len(there.points)
         order = _ranked(values(size, carried))
-        climbed = Parallel(n_jobs=n_jobs, prefer="threads")(
-            delayed(climb)(there, carried[i])
+        settled = Parallel(n_jobs=n_jobs, prefer="threads")(
+            delayed(climb)(there, carried[i], max_iter=0)
             for i in order[: min(most, max(1, _CLIMBING_ATOMS // size))]
         )
-        climbers = best_first(size, climbed)
-        lower, most = there, _CLIMBERS
+        settled = best_first(size, settled)
+
+        def go_on(each):
+            return _counted(climb(there, each.labels, settle=False), each)
+
+        climbed = [go_on(each) for each in settled[:_FOLLOWED]]
+        best = max(each.value for each in climbed)
+        level = best - _RESERVES * _largest_gain(climbed)
+        others = settled[_FOLLOWED:]
+        climbed += Parallel(n_jobs=n_jobs, prefer="threads")(
+            delayed(go_on)(each) for each in others if not each.value < level
+        )
+        return [*climbed, *(each for each in others if each.value < level)]
+
+    swapped = max([size for size in sizes if size <= _SWAPPED_ATOMS] or sizes[:1])
+    climbers, lower, most = best_first(sizes[0], starts), foot, 2 * _CLIMBERS
+    for size in sizes:
+        there = whole.head(size)
+        if size > sizes[0]:
+            climbers = best_first(size, carry(climbers, lower, there, most))
+            lower, most = there, _CLIMBERS
+        if size == swapped:
+            found = _swap(there, climbers, n_bins, n_swaps, random_state, climb)
+            climbers = best_first(size, [*climbers, *found])
     chosen = climbers[0]
     if len(sizes) > 1:
         last = _follow(whole, chosen.labels, n_bins, early, options)
-        chosen = replace(
-            last,
-            n_iter=last.n_iter + chosen.n_iter,
-            n_moves=last.n_moves + chosen.n_moves,
-            n_visits=last.n_visits + chosen.n_visits,
-        )
+        chosen = _counted(last, chosen)
     if len(early) < len(steps):
         chosen = _follow(problem, chosen.labels, n_bins, steps[1:], options)
     if given:
