@@ -159,6 +159,22 @@ cdef extern from *:
         }
     }
 
+    /* M x and x'M x, coordinates side by side. IN M (r, r), symmetric; OUT out (r,). */
+    SKQUANT_INLINE double skquant_multiply(
+        const double* SKQUANT_RESTRICT matrix, const double* SKQUANT_RESTRICT x,
+        Py_ssize_t r, double* SKQUANT_RESTRICT out)
+    {
+        double total = 0.0;
+        for (Py_ssize_t j = 0; j < r; j++) out[j] = matrix[j] * x[0];
+        for (Py_ssize_t i = 1; i < r; i++) {
+            const double entry = x[i];
+            const double* SKQUANT_RESTRICT row = matrix + i * r;
+            for (Py_ssize_t j = 0; j < r; j++) out[j] += row[j] * entry;
+        }
+        for (Py_ssize_t j = 0; j < r; j++) total += out[j] * x[j];
+        return total;
+    }
+
     /* 2 G mu (r, k) and mu'Gmu (k,) of all cells. IN G (r, r), means (r, k). */
     SKQUANT_CLONES
     static void skquant_project_cells(
@@ -193,6 +209,9 @@ cdef extern from *:
         const double* x, double level, double rate, const double* squares,
         const double* products, const double* inverse_weights, Py_ssize_t r,
         Py_ssize_t k, double* out
+    ) noexcept nogil
+    double multiply "skquant_multiply"(
+        const double* matrix, const double* x, Py_ssize_t r, double* out
     ) noexcept nogil
     void project_cells "skquant_project_cells"(
         const double* metric, const double* means, Py_ssize_t r, Py_ssize_t k,
@@ -250,21 +269,10 @@ cdef struct State:
     double* slopes         # (k, r) and (k,), the rule of nearest means
     double* steps          # (3, k r + r r), of accelerated steps
     double* kept_sums      # (k, r + 1)
+    double* leaving        # (n_terms + 1, r), inverses and metric times v
+    double* leaving_square  # (n_terms + 1,), those times v
+    double* arriving       # (r,), one of them times u
     double min_weight
-
-
-cdef inline double quadratic(
-    const double* matrix, const double* x, const double* y, Py_ssize_t r
-) noexcept nogil:
-    """x' M y."""
-    cdef Py_ssize_t i, j
-    cdef double total = 0.0, row
-    for i in range(r):
-        row = 0.0
-        for j in range(r):
-            row += matrix[i * r + j] * y[j]
-        total += x[i] * row
-    return total
 
 
 cdef int factorize(double* a, Py_ssize_t m) noexcept nogil:
@@ -472,19 +480,40 @@ cdef double remainder_of(State* s, Py_ssize_t row, double* v) noexcept nogil:
     return rest
 
 
+cdef double dot(const double* x, const double* y, Py_ssize_t r) noexcept nogil:
+    cdef Py_ssize_t i
+    cdef double total = 0.0
+    for i in range(r):
+        total += x[i] * y[i]
+    return total
+
+
+cdef void leave(State* s) noexcept nogil:
+    """Set what the gains of all moves of a row share, from s.v."""
+    cdef Py_ssize_t r = s.r, t
+    if s.form != LOG_DET:
+        s.leaving_square[s.n_terms] = multiply(
+            s.metric, s.v, r, s.leaving + s.n_terms * r
+        )
+    if s.form != LINEAR:
+        for t in range(s.n_terms):
+            s.leaving_square[t] = multiply(
+                s.inverses + t * r * r, s.v, r, s.leaving + t * r
+            )
+
+
 cdef double exact_gain(State* s, double alpha, double beta) noexcept nogil:
-    """Gain of the move with vectors s.v (leaving) and s.u (arriving)."""
+    """Gain of the move with vectors s.v (leaving) and s.u (arriving), after leave."""
     cdef Py_ssize_t r = s.r, t
     cdef double q_vv, q_uu, q_uv, p_vv, p_uu, p_uv, small, total = 0.0, a, b, det
     if s.form == LINEAR:
-        q_vv = quadratic(s.metric, s.v, s.v, r)
-        q_uu = quadratic(s.metric, s.u, s.u, r)
-        return alpha * q_vv - beta * q_uu
+        q_uu = multiply(s.metric, s.u, r, s.arriving)
+        return alpha * s.leaving_square[s.n_terms] - beta * q_uu
     if s.form == LOG_DET:
         for t in range(s.n_terms):
-            q_vv = quadratic(s.inverses + t * r * r, s.v, s.v, r)
-            q_uu = quadratic(s.inverses + t * r * r, s.u, s.u, r)
-            q_uv = quadratic(s.inverses + t * r * r, s.u, s.v, r)
+            q_vv = s.leaving_square[t]
+            q_uu = multiply(s.inverses + t * r * r, s.u, r, s.arriving)
+            q_uv = dot(s.leaving + t * r, s.u, r)
             small = alpha * q_vv - beta * q_uu
             small -= alpha * beta * (q_vv * q_uu - q_uv * q_uv)
             if small <= -1.0:
@@ -492,12 +521,10 @@ cdef double exact_gain(State* s, double alpha, double beta) noexcept nogil:
             total += s.coefficients[t] * log1p(small)
         return total
     # minus the change of tr(I^-1): Woodbury with C = D^-1 + U' A U, D = (alpha, -beta)
-    q_vv = quadratic(s.inverses, s.v, s.v, r)
-    q_uu = quadratic(s.inverses, s.u, s.u, r)
-    q_uv = quadratic(s.inverses, s.u, s.v, r)
-    p_vv = quadratic(s.metric, s.v, s.v, r)
-    p_uu = quadratic(s.metric, s.u, s.u, r)
-    p_uv = quadratic(s.metric, s.u, s.v, r)
+    q_vv, p_vv = s.leaving_square[0], s.leaving_square[1]
+    q_uu = multiply(s.inverses, s.u, r, s.arriving)
+    p_uu = multiply(s.metric, s.u, r, s.arriving)
+    q_uv, p_uv = dot(s.leaving, s.u, r), dot(s.leaving + r, s.u, r)
     # multiplied through by D, so that a vanishing weight divides nothing
     a = 1.0 + alpha * q_vv
     b = 1.0 - beta * q_uu
@@ -519,7 +546,7 @@ cdef double own_level(
     cdef const double* x = s.points + row * r
     cdef double distance
     if rest < DOMINANT * s.cell_weights[a]:
-        return quadratic(s.metric, s.v, s.v, r) * (rest / s.cell_weights[a])
+        return multiply(s.metric, s.v, r, s.arriving) * (rest / s.cell_weights[a])
     distance = own + s.squares[a]
     for j in range(r):
         distance -= x[j] * s.products[j * s.k + a]
@@ -531,7 +558,7 @@ cdef double screen(State* s, Py_ssize_t row, double rest) noexcept nogil:
     gain is positive; return what rounding may hide of it."""
     cdef Py_ssize_t r = s.r
     cdef const double* x = s.points + row * r
-    cdef double own = quadratic(s.metric, x, x, r)
+    cdef double own = multiply(s.metric, x, r, s.arriving)
     cdef double level = own_level(s, row, rest, own)
     distances(
         x, level - own, level * s.weights[row], s.squares, s.products,
@@ -653,13 +680,22 @@ cdef void describe(
     s.steps = free
     free += 3 * r * (k + r)
     s.kept_sums = free
+    free += k * (r + 1)
+    s.leaving = free
+    free += (n_terms + 1) * r
+    s.leaving_square = free
+    free += n_terms + 1
+    s.arriving = free
     s.min_weight = min_weight
 
 
 def scratch_size(Py_ssize_t r, Py_ssize_t k, Py_ssize_t n_terms):
     """Number of doubles that the functions of this module need as scratch."""
     return (
-        (8 + n_terms) * r * r + (8 * r + 7) * k + 4 * r + (2 * r + 3) * LANES
+        (8 + n_terms) * r * r
+        + (8 * r + 7) * k
+        + (n_terms + 6) * (r + 1)
+        + (2 * r + 3) * LANES
     )
 
 
@@ -676,6 +712,7 @@ cdef double relocate(State* s, Py_ssize_t row, double gain_tol) noexcept nogil:
     cdef double alpha = weight * (rest / s.cell_weights[a])
     cdef double guard = screen(s, row, rest)
     cdef double best_gain = gain_tol * weight, gain, beta, old_a, old_b
+    leave(s)
     for b in range(s.k):
         if s.distances[b] >= guard:
             continue
@@ -1148,6 +1185,7 @@ def best_move(
                     continue
                 rest = remainder_of(&s, row, s.v)
                 guard = screen(&s, row, rest)
+                leave(&s)
                 alpha = weight * (rest / s.cell_weights[a])
                 x = s.points + row * r
                 for b in range(k):
