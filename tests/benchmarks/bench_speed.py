@@ -359,7 +359,7 @@ def growth(report, repeats, largest):
     sizes = [n for n in (10**4, 10**5, 10**6, 10**7) if n <= largest]
     for name, tables, by_row in [
         ("n", [(n, 3, 8) for n in sizes], True),
-        ("d", [(50_000, d, 16) for d in (2, 4, 8, 16)], False),
+        ("d", [(50_000, d, 32) for d in (2, 4, 8, 16)], False),
         ("K", [(50_000, 4, n_bins) for n_bins in (8, 16, 32, 64)], False),
     ]:
         axis = {"n": 0, "d": 1, "K": 2}[name]
