@@ -43,8 +43,9 @@ _ACTIVE_PASSES = 10
 
 # Where that does not settle, the means drift along a flat direction: they are moved on
 # by so many times their last step, twice as far after a success, a quarter after a
-# failure.
+# failure, and at once again where the value rises by such a share of the round's gain.
 _FIRST_REACH = 4.0
+_RISE_TO_GO_ON = 0.3
 
 # Tables up to this size are visited whole, so often between two rebuilt moments.
 _SMALL_TABLE = 4_000
@@ -412,12 +413,13 @@ def exchange(
             gain += more
             last, means = means, cells.means.copy()
             if passes == _ACTIVE_PASSES and last is not None:
-                n_visits += n_atoms
-                rise = _move_on(cells, reach * (means - last), min_bin_weight)
-                reach *= 2.0 if rise > 0.0 else 0.25
-                if rise > 0.0:
+                drift, rise = means - last, np.inf
+                while rise > _RISE_TO_GO_ON * gain:
+                    n_visits += n_atoms
+                    rise = _move_on(cells, reach * drift, min_bin_weight)
+                    reach *= 2.0 if rise > 0.0 else 0.25
                     gain += rise
-                    means = None
+                    means = None if rise > 0.0 else means
         if gain < least_gain:
             break
         if target > -np.inf and visit.value(cells) + 2.0 * gain < target:

@@ -38,8 +38,8 @@ _LEAST_RETURNS = 4
 _CANDIDATES = 32
 
 # How many partitions settle there, within so many atoms of all together; the first time
-# twice as many, for several may end alike.
-_CLIMBERS = 8
+# more, for several may end alike.
+_FIRST_CLIMBERS, _CLIMBERS = 12, 8
 _CLIMBING_ATOMS = 600_000
 
 # Rough starts settle first where cells have so many atoms a coordinate: with fewer,
@@ -293,9 +293,12 @@ def search_partition(
         ]
         size = len(there.points)
         order = _ranked(values(size, carried))
+        order = order[: min(most, max(1, _CLIMBING_ATOMS // size))]
+        if len(order) == 1:
+            # nothing to compare it with
+            return [climb(there, carried[order[0]], settle=False)]
         settled = Parallel(n_jobs=n_jobs, prefer="threads")(
-            delayed(climb)(there, carried[i], max_iter=0)
-            for i in order[: min(most, max(1, _CLIMBING_ATOMS // size))]
+            delayed(climb)(there, carried[i], max_iter=0) for i in order
         )
         settled = best_first(size, settled)
 
@@ -312,7 +315,7 @@ def search_partition(
         return [*climbed, *(each for each in others if each.value < level)]
 
     swapped = max([size for size in sizes if size <= _SWAPPED_ATOMS] or sizes[:1])
-    climbers, lower, most = best_first(sizes[0], starts), foot, 2 * _CLIMBERS
+    climbers, lower, most = best_first(sizes[0], starts), foot, _FIRST_CLIMBERS
     for size in sizes:
         there = whole.head(size)
         if size > sizes[0]:
