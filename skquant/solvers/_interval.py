@@ -18,9 +18,14 @@ from skquant.solvers._problem import merge_rows
 
 def _row_minima(prefix, previous, costs, argmin, first_row, step, n_rows, columns):
     """Fill costs and argmin of the rows first_row, first_row + step, ..."""
-    kept = np.empty(n_rows, dtype=np.int32)
-    n_kept = reduce_columns(prefix, previous, first_row, step, n_rows, columns, kept)
-    kept = kept[:n_kept]
+    kept = columns
+    # one row, or no more columns than rows: nothing to drop
+    if len(columns) > n_rows > 1:
+        kept = np.empty(n_rows, dtype=np.int32)
+        n_kept = reduce_columns(
+            prefix, previous, first_row, step, n_rows, columns, kept
+        )
+        kept = kept[:n_kept]
     if n_rows > 1:
         _row_minima(
             prefix,
@@ -64,8 +69,11 @@ def optimal_intervals(values, weights, n_bins):
     for layer in range(1, n_bins):
         # the first j values need j > layer, and leave at least ``layer`` before
         columns = np.arange(layer, n, dtype=np.int32)
-        argmin = splits[layer]
-        _row_minima(prefix, previous, costs, argmin, layer + 1, 1, n - layer, columns)
+        # of the last layer all values together are enough
+        first_row, n_rows = (n, 1) if layer == n_bins - 1 else (layer + 1, n - layer)
+        _row_minima(
+            prefix, previous, costs, splits[layer], first_row, 1, n_rows, columns
+        )
         previous, costs = costs, previous
         costs[:] = np.inf
     starts = np.zeros(n_bins, dtype=np.int64)
