@@ -31,7 +31,7 @@ _SWAPPED_ATOMS = 8_000
 
 # Swaps may lead back to the best partition so often, a share of their number but
 # these at least, before it counts as the best there is.
-_RETURNS_A_SWAP = 0.4
+_RETURNS_A_SWAP = 0.2
 _LEAST_RETURNS = 4
 
 # How many partitions of one subsample are looked at on the next.
