@@ -286,19 +286,20 @@ def search_partition(
 
     def carry(partitions, lower, there, most):
         """Settle partitions in a larger subsample; exchange what may be the best."""
-        # atoms that they have not seen tell which of them are good
-        carried = [
-            nearest_cell(there.points, each.cell_means, _metric(lower, each))
-            for each in partitions[:_CANDIDATES]
-        ]
         size = len(there.points)
-        order = _ranked(values(size, carried))
+
+        def carried(each):
+            return nearest_cell(there.points, each.cell_means, _metric(lower, each))
+
+        # atoms that they have not seen tell which of them are good
+        order = _ranked(values(size, map(carried, partitions[:_CANDIDATES])))
         order = order[: min(most, max(1, _CLIMBING_ATOMS // size))]
-        if len(order) == 1:
+        best = [partitions[i] for i in order]
+        if len(best) == 1:
             # nothing to compare it with
-            return [climb(there, carried[order[0]], settle=False)]
+            return [climb(there, carried(best[0]), settle=False)]
         settled = Parallel(n_jobs=n_jobs, prefer="threads")(
-            delayed(climb)(there, carried[i], max_iter=0) for i in order
+            delayed(climb)(there, carried(each), max_iter=0) for each in best
         )
         settled = best_first(size, settled)
 
@@ -306,8 +307,8 @@ def search_partition(
             return _counted(climb(there, each.labels, settle=False), each)
 
         climbed = [go_on(each) for each in settled[:_FOLLOWED]]
-        best = max(each.value for each in climbed)
-        level = best - _RESERVES * _largest_gain(climbed)
+        highest = max(each.value for each in climbed)
+        level = highest - _RESERVES * _largest_gain(climbed)
         others = settled[_FOLLOWED:]
         climbed += Parallel(n_jobs=n_jobs, prefer="threads")(
             delayed(go_on)(each) for each in others if not each.value < level
