@@ -859,6 +859,7 @@ cdef void take_sums(State* s) noexcept nogil:
 
 
 cdef void keep_labels(State* s, int* kept) noexcept nogil:
+    """Copy labels, counts and sums, for take_back."""
     memcpy(kept, s.labels, s.n * sizeof(int))
     memcpy(kept + s.n, s.cell_counts, s.k * sizeof(int))
     memcpy(s.kept_sums, s.sums, s.k * (s.r + 1) * sizeof(double))
