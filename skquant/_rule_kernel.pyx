@@ -12,6 +12,11 @@ cdef extern from "_argmax.h":
         Py_ssize_t d, Py_ssize_t k, double* x, double* largest, double* where
     ) noexcept nogil
 
+cdef extern from "_lanes.h":
+    const double* fill_lanes "skquant_fill_lanes"(
+        const double* points, Py_ssize_t n, Py_ssize_t d, double* filled
+    ) noexcept nogil
+
 cdef enum:
     LANES = 8
 
@@ -33,7 +38,7 @@ def affine_argmax(
     The labels hold if no logit overflows.
     """
     cdef Py_ssize_t n = points.shape[0], d = points.shape[1], k = intercept.shape[0]
-    cdef Py_ssize_t start = 0, lane, j, n_rows
+    cdef Py_ssize_t start = 0, lane, n_rows
     cdef double* x = &scratch[0]
     cdef double* last = x + d * LANES
     cdef double* where = last + d * LANES
@@ -45,15 +50,7 @@ def affine_argmax(
             largest[lane] = 0.0
         while start < n:
             n_rows = n - start if n - start < LANES else LANES
-            rows = &points[start, 0]
-            if n_rows < LANES:
-                # the last row fills the lanes that are left
-                for lane in range(LANES):
-                    for j in range(d):
-                        last[lane * d + j] = points[
-                            start + lane if lane < n_rows else n - 1, j
-                        ]
-                rows = last
+            rows = fill_lanes(&points[start, 0], n_rows, d, last)
             argmax_lanes(
                 rows, &coef[0, 0], &intercept[0], d, k, x, largest, where
             )

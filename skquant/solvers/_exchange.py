@@ -337,16 +337,6 @@ def _make_pass(problem, n_bins, min_bin_weight, gain_tol):
     return _GenericPass(problem, min_bin_weight, gain_tol)
 
 
-def _make_cells(problem, labels, n_bins, min_bin_weight):
-    """The cells of a labeling; empty ones are filled, and light ones raised."""
-    cells = _Cells(problem, labels, n_bins)
-    if cells.counts.min() == 0 or cells.weights.min() < min_bin_weight:
-        labels = fill_empty_cells(problem, labels, n_bins)
-        labels = raise_light_cells(problem, labels, n_bins, min_bin_weight)
-        cells = _Cells(problem, labels, n_bins)
-    return cells
-
-
 def exchange(
     problem,
     labels,
@@ -371,7 +361,11 @@ def exchange(
     ``reserve``, and then twice the gain of the last round, for rounds gain less and
     less. It ends, too, with a round that gained less than ``least_gain``.
     """
-    cells = _make_cells(problem, labels, n_bins, min_bin_weight)
+    cells = _Cells(problem, labels, n_bins)
+    if cells.counts.min() == 0 or cells.weights.min() < min_bin_weight:
+        labels = fill_empty_cells(problem, labels, n_bins)
+        labels = raise_light_cells(problem, labels, n_bins, min_bin_weight)
+        cells = _Cells(problem, labels, n_bins)
     visit = _make_pass(problem, n_bins, min_bin_weight, gain_tol)
     n_atoms = len(problem.points)
     slack = np.empty(n_atoms, dtype=np.float32)

@@ -21,6 +21,11 @@ cdef extern from "_argmax.h":
         Py_ssize_t d, Py_ssize_t k, double* x, double* largest, double* where
     ) noexcept nogil
 
+cdef extern from "_lanes.h":
+    const double* fill_lanes "skquant_fill_lanes"(
+        const double* points, Py_ssize_t n, Py_ssize_t d, double* filled
+    ) noexcept nogil
+
 cdef extern from "_moments.h":
     void add_moments "skquant_add_moments"(
         const double* points, const double* weights, const int* labels, Py_ssize_t n,
@@ -385,7 +390,7 @@ cdef void fill_block(State* s, Py_ssize_t t) noexcept nogil:
 
 
 cdef double value_of(State* s) noexcept nogil:
-    """The criterion's value, but for a constant; the information is not singular."""
+    """The criterion's value; the information is not singular."""
     cdef Py_ssize_t i, t, m
     cdef double total = 0.0
     if s.form == LINEAR:
@@ -589,23 +594,20 @@ cdef bint screen_rows(
     double* nearest,              # OUT (LANES,)
 ) noexcept nogil:
     """Screen a few rows at once; return whether any may gain."""
-    cdef Py_ssize_t r = s.r, lane, j, row
-    cdef const double* points = s.points + start * r
+    cdef Py_ssize_t r = s.r, lane, row
+    cdef const double* points = fill_lanes(
+        s.points + start * r, n_rows, r, s.lanes + r * LANES
+    )
     cdef const double* weights = s.weights + start
     cdef const int* labels = s.labels + start
-    cdef double* last
     cdef double last_weights[LANES]
     cdef int last_labels[LANES]
     if n_rows < LANES:
-        # the last row fills the lanes that are left
-        last = s.lanes + r * LANES
         for lane in range(LANES):
             row = start + (lane if lane < n_rows else n_rows - 1)
             last_weights[lane] = s.weights[row]
             last_labels[lane] = s.labels[row]
-            for j in range(r):
-                last[lane * r + j] = s.points[row * r + j]
-        points, weights, labels = last, last_weights, last_labels
+        weights, labels = last_weights, last_labels
     if not screen_lanes(
         points, weights, labels, s.metric, s.squares, s.products, s.cell_weights,
         s.inverse_weights, s.least, r, s.k, s.lanes, nearest,
@@ -781,15 +783,7 @@ cdef bint follow_rule(State* s) noexcept nogil:
     cdef bint dominated = False
     while row < s.n:
         n_rows = s.n - row if s.n - row < LANES else LANES
-        rows = s.points + row * r
-        if n_rows < LANES:
-            # the last row fills the lanes that are left
-            for lane in range(LANES):
-                for j in range(r):
-                    last[lane * r + j] = rows[
-                        (lane if lane < n_rows else n_rows - 1) * r + j
-                    ]
-            rows = last
+        rows = fill_lanes(s.points + row * r, n_rows, r, last)
         argmax_lanes(
             rows, s.slopes, s.slopes + s.k * r, r, s.k, s.lanes, largest, where
         )
