@@ -329,8 +329,8 @@ class _GenericPass:
 
 
 def _make_pass(problem, n_bins, min_bin_weight, gain_tol):
-    # a row may leave a cell at the limit to rounding
-    min_bin_weight = min_bin_weight * (1.0 - 1e-12)
+    # a row may leave a cell at the limit to half the rounding that others overlook
+    min_bin_weight = min_bin_weight * (1.0 - 5e-13)
     form = getattr(problem.criterion, "exchange_form", None)
     if form in _FORMS:
         return _CompiledPass(problem, form, n_bins, min_bin_weight, gain_tol)

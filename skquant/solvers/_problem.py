@@ -15,6 +15,10 @@ from skquant.information import (
     row_blocks,
     share_weights,
 )
+from skquant.solvers._coarse_kernel import merge_neighbors
+
+# So many atoms tell where the others lie.
+_COARSENED_ATOMS = 500_000
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,26 @@ class Problem:
         return replace(
             self, points=self.points[:n_points], weights=weights / weights.sum()
         )
+
+    def coarse(self, n_points, random_state):
+        """Return the problem of the weighted means of neighboring atoms.
+
+        At most ``n_points`` of them, in random order, narrow where atoms are many or
+        far out; of a large table those of its first atoms.
+        """
+        table = self.head(_COARSENED_ATOMS)
+        r = table.points.shape[1]
+        weights, means = np.empty(n_points), np.empty((n_points, r))
+        size = merge_neighbors(
+            table.points.copy(),
+            table.weights.copy(),
+            weights,
+            means,
+            np.empty((4, n_points), dtype=np.intp),
+            np.empty(n_points + 2 * r),
+        )
+        order = random_state.permutation(size)
+        return replace(self, points=means[order], weights=weights[order])
 
     def with_criterion(self, criterion):
         """Return the problem of another criterion in the same coordinates."""

@@ -1,7 +1,7 @@
-"""Global search over partitions: a ladder of growing subsamples.
+"""Global search over partitions: restarts and random swaps, then the whole table.
 
-Restarts are tried on the smallest and random swaps on a small one; the best of them
-climb, fewer to each larger subsample, and the whole table decides between the last.
+A large table is searched by the means of neighboring atoms; the best partitions found
+there are compared, and exchanged, on all of its atoms.
 """
 
 from dataclasses import replace
@@ -14,45 +14,42 @@ from skquant.criteria import NormalizedTrace
 from skquant.solvers._assignment import nearest_cell
 from skquant.solvers._exchange import exchange
 from skquant.solvers._interval import interval_cells
-from skquant.solvers._seeding import kmeans_start, random_start, seeded_start
+from skquant.solvers._seeding import (
+    draw_centers,
+    kmeans_start,
+    random_start,
+    seeded_start,
+)
 
-# The smallest subsample has so many atoms a coordinate of the cell means, within
-# limits; the next are about so many times larger each.
-_FOOT_ATOMS_A_COORDINATE = 60
-_FOOT_ATOMS = 2_000, 10_000
-_LADDER_STEP = 4
+# A large table is searched by means of neighboring atoms: their number grows with the
+# root of the atoms times the coordinates of the cell means, within limits. They stand
+# for the atoms where they are at most this share of them.
+_COARSE_FACTOR = 8
+_COARSE_POINTS = 2_000, 20_000
+_COARSE_SHARE = 0.5
 
 # Values closer than this, by themselves or over 1, are those of one optimum.
 _ROUNDING = 1e-12
 _ALIKE = 1e-5
-
-# Random swaps are tried on the largest subsample of at most so many atoms.
-_SWAPPED_ATOMS = 8_000
 
 # Swaps may lead back to the best partition so often, a share of their number but
 # these at least, before it counts as the best there is.
 _RETURNS_A_SWAP = 0.2
 _LEAST_RETURNS = 4
 
-# How many partitions of one subsample are looked at on the next.
-_CANDIDATES = 32
-
-# How many partitions settle there, within so many atoms of all together; the first time
-# more, for several may end alike.
-_FIRST_CLIMBERS, _CLIMBERS = 12, 8
+# So many of the partitions found are exchanged on the whole table, within so many atoms
+# of all together; for each some are looked at there.
+_CLIMBERS = 2
 _CLIMBING_ATOMS = 600_000
+_CANDIDATES_A_CLIMBER = 4
 
-# Rough starts settle first where cells have so many atoms a coordinate: with fewer,
-# single relocations find better optima.
-_SETTLING_ATOMS_A_COORDINATE = 200
+# Where the means lose more than this share of the information, swaps are tried on the
+# whole table, too, within so many atoms of all together.
+_COARSE_LOSS = 0.05
+_SWAPPED_ATOMS = 400_000
 
-# So many of those exchange in any case, others if so many times the largest gain of an
-# exchange could still make them the best.
-_FOLLOWED = 2
-_RESERVES = 2.0
-
-# Below the whole table a round that gains less than this share of what noise adds to
-# the optimum, a coordinate of the cell means over the atoms, is the last.
+# Among means of atoms a round that gains less than this share of what noise adds to the
+# optimum, a coordinate of the cell means over the atoms, is the last.
 _SHARE_OF_NOISE = 0.001
 
 # Tables up to this size follow a criterion's continuation from every start.
@@ -102,12 +99,12 @@ def _counted(partition, *before):
     )
 
 
-def _one_start(problem, n_bins, seed, init, kmeans_options, climb):
+def _one_start(problem, n_bins, number, seed, init, centers, kmeans_options, climb):
     random_state = check_random_state(seed)
     if init == "random":
         labels = random_start(problem, n_bins, random_state)
-    elif kmeans_options is None:
-        labels = seeded_start(problem, n_bins, random_state)
+    elif centers is not None:
+        labels = seeded_start(problem, n_bins, centers, number == 0, random_state)
     else:
         labels, _, _ = kmeans_start(problem, n_bins, random_state, **kmeans_options)
     return climb(problem, labels)
@@ -200,14 +197,11 @@ def _swap(problem, starts, n_bins, n_swaps, random_state, climb):
     return found
 
 
-def _ladder(n_atoms, n_bins, n_coordinates):
-    """Sizes of the growing subsamples, in equal steps, the whole table last."""
-    foot = np.clip(_FOOT_ATOMS_A_COORDINATE * n_bins * n_coordinates, *_FOOT_ATOMS)
-    if 2.0 * foot > n_atoms:
-        return [n_atoms]
-    n_steps = max(1, round(np.log(n_atoms / foot) / np.log(_LADDER_STEP)))
-    steps = np.arange(n_steps) / n_steps
-    return [*(foot * (n_atoms / foot) ** steps).astype(int), n_atoms]
+def _coarse_size(n_atoms, n_bins, n_coordinates):
+    """Number of points that stand for the atoms in the search, at most theirs."""
+    size = np.sqrt(_COARSE_FACTOR * n_atoms * n_bins * n_coordinates)
+    size = np.clip(size, *_COARSE_POINTS)
+    return int(size) if size <= _COARSE_SHARE * n_atoms else n_atoms
 
 
 def search_partition(
@@ -244,96 +238,78 @@ def search_partition(
     whole = problem.with_criterion(early[-1])
     if selection is None or len(early) < len(steps):
         selection = whole
-    sizes = _ladder(n_atoms, n_bins, n_coordinates)
-    foot = whole.head(sizes[0])
-    noise = _SHARE_OF_NOISE * n_bins * n_coordinates
-    enough = _SETTLING_ATOMS_A_COORDINATE * n_bins * n_coordinates
+    searched = whole
+    size = _coarse_size(n_atoms, n_bins, n_coordinates)
+    if size < n_atoms:
+        searched = whole.coarse(size, random_state)
 
-    def climb(there, labels, settle=True, **ends):
-        size = len(there.points)
-        ends["least_gain"] = noise / size if len(sizes) > 1 else 0.0
-        ends["settle"] = settle and size >= enough
-        return _follow(there, labels, n_bins, early, options, **ends)
+    def climb(there, labels, settle=searched is not whole, **ends):
+        if there is not whole:
+            ends["least_gain"] = _SHARE_OF_NOISE * n_bins * n_coordinates / n_atoms
+        return _follow(there, labels, n_bins, early, options, settle=settle, **ends)
+
+    def carried(there, each):
+        return nearest_cell(there.points, each.cell_means, _metric(there, each))
 
     if isinstance(init, str):
         given = []
+        centers = None
+        if init == "kmeans" and kmeans_options is None:
+            centers = draw_centers(searched, n_bins, n_init, random_state)
         starts = Parallel(n_jobs=n_jobs, prefer="threads")(
-            delayed(_one_start)(foot, n_bins, seed, init, kmeans_options, climb)
-            for seed in draw_seeds(random_state, n_init)
+            delayed(_one_start)(
+                searched, n_bins, number, seed, init, centers, kmeans_options, climb
+            )
+            for number, seed in enumerate(draw_seeds(random_state, n_init))
         )
     else:
         given = [_follow(whole, init, n_bins, early, options)]
         starts = given
-        if len(sizes) > 1:
-            starts = [climb(foot, given[0].labels[: sizes[0]])]
+        if searched is not whole:
+            starts = [climb(searched, carried(searched, given[0]))]
     if verbose:
         for number, start in enumerate(starts):
-            print(f"start {number}: {_described(foot, start, n_bins)}")
+            print(f"start {number}: {_described(searched, start, n_bins)}")
 
-    def values(size, labelings):
-        selected = selection.head(size)
+    def values(there, labelings):
+        """What chooses between labelings of a problem's points."""
+        selected = replace(selection, points=there.points, weights=there.weights)
         return [
             selected.value(selected.label_information(labels, n_bins))
             for labels in labelings
         ]
 
-    def best_first(size, partitions):
+    def best_first(there, partitions):
         if selection is whole:
             found = [each.value for each in partitions]
         else:
-            found = values(size, [each.labels for each in partitions])
+            found = values(there, [each.labels for each in partitions])
         return [partitions[i] for i in _ranked(found)]
 
-    def carry(partitions, lower, there, most):
-        """Settle partitions in a larger subsample; exchange what may be the best."""
-        size = len(there.points)
-
-        def carried(each):
-            return nearest_cell(there.points, each.cell_means, _metric(lower, each))
-
-        # atoms that they have not seen tell which of them are good
-        order = _ranked(values(size, map(carried, partitions[:_CANDIDATES])))
-        order = order[: min(most, max(1, _CLIMBING_ATOMS // size))]
-        best = [partitions[i] for i in order]
-        if len(best) == 1:
-            # nothing to compare it with
-            return [climb(there, carried(best[0]), settle=False)]
+    climbers = best_first(searched, starts)
+    found = _swap(searched, climbers, n_bins, n_swaps, random_state, climb)
+    climbers = best_first(searched, [*climbers, *found])
+    if searched is not whole:
+        # atoms tell which of them are good
+        most = min(_CLIMBERS, max(1, _CLIMBING_ATOMS // n_atoms))
+        candidates = climbers[: most * _CANDIDATES_A_CLIMBER]
+        labelings = [carried(whole, each) for each in candidates]
         settled = Parallel(n_jobs=n_jobs, prefer="threads")(
-            delayed(climb)(there, carried(each), max_iter=0) for each in best
+            delayed(climb)(whole, labelings[i], settle=False)
+            for i in _ranked(values(whole, labelings))[:most]
         )
-        settled = best_first(size, settled)
-
-        def go_on(each):
-            return _counted(climb(there, each.labels, settle=False), each)
-
-        climbed = [go_on(each) for each in settled[:_FOLLOWED]]
-        highest = max(each.value for each in climbed)
-        level = highest - _RESERVES * _largest_gain(climbed)
-        others = settled[_FOLLOWED:]
-        climbed += Parallel(n_jobs=n_jobs, prefer="threads")(
-            delayed(go_on)(each) for each in others if not each.value < level
-        )
-        return [*climbed, *(each for each in others if each.value < level)]
-
-    swapped = max([size for size in sizes if size <= _SWAPPED_ATOMS] or sizes[:1])
-    climbers, lower, most = best_first(sizes[0], starts), foot, _FIRST_CLIMBERS
-    for size in sizes:
-        there = whole.head(size)
-        if size > sizes[0]:
-            climbers = best_first(size, carry(climbers, lower, there, most))
-            lower, most = there, _CLIMBERS
-        if size == swapped:
-            found = _swap(there, climbers, n_bins, n_swaps, random_state, climb)
-            climbers = best_first(size, [*climbers, *found])
+        kept = np.trace(searched.full_information()) / n_coordinates
+        if 1.0 - kept > _COARSE_LOSS:
+            again = min(n_swaps, _SWAPPED_ATOMS // n_atoms)
+            settled = best_first(whole, settled)
+            settled += _swap(whole, settled, n_bins, again, random_state, climb)
+        climbers = best_first(whole, settled)
     chosen = climbers[0]
-    if len(sizes) > 1:
-        last = _follow(whole, chosen.labels, n_bins, early, options)
-        chosen = _counted(last, chosen)
     if len(early) < len(steps):
         chosen = _follow(problem, chosen.labels, n_bins, steps[1:], options)
     if given:
         pair = [chosen, *given]
-        chosen = pair[int(np.argmax(values(n_atoms, [each.labels for each in pair])))]
+        chosen = pair[int(np.argmax(values(whole, [each.labels for each in pair])))]
     if verbose:
         ending = "stable" if chosen.stable else "not certified stable"
         print(f"best: {_described(selection, chosen, n_bins)}, {ending}")

@@ -10,7 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 from skquant._validation import single_threaded
 from skquant.solvers._assignment import nearest_cell
 
-# So many atoms a cell do for seeds.
+# All starts together have so many seeds a cell, drawn from so many atoms each.
+_SEEDS_A_CELL = 3
 _SEED_ATOMS_A_CELL = 50
 
 # What is passed on from here was checked when it came in.
@@ -39,20 +40,30 @@ def kmeans_start(problem, n_bins, random_state, *, max_iter=300, tol=1e-4):
 
 
 @single_threaded
-def seeded_start(problem, n_bins, random_state):
-    """Return the labels of the Voronoi cells of k-means++ seeds."""
-    # another part of the atoms for each start
-    first = random_state.randint(len(problem.points))
-    part = (first + np.arange(_SEED_ATOMS_A_CELL * n_bins)) % len(problem.points)
-    part = part[: len(problem.points)]
+def draw_centers(problem, n_bins, n_starts, random_state):
+    """Return k-means++ seeds of several starts, one of which are the first ``n_bins``.
+
+    What follows fills the gaps that the first leave: others take some of all.
+    """
+    n_centers = n_bins * min(n_starts, _SEEDS_A_CELL)
+    part = slice(_SEED_ATOMS_A_CELL * n_centers)
+    points, weights = problem.points[part], problem.weights[part]
     with config_context(**_CHECKED):
         centers, _ = kmeans_plusplus(
-            problem.points[part],
-            n_bins,
-            sample_weight=problem.weights[part] / problem.weights[part].max(),
+            points,
+            min(n_centers, len(points)),
+            sample_weight=weights / weights.max(),
             random_state=random_state,
         )
-    return _voronoi_cells(problem, centers)
+    return centers
+
+
+def seeded_start(problem, n_bins, centers, first, random_state):
+    """Return the labels of the Voronoi cells of some centers, of the first ones."""
+    chosen = slice(n_bins)
+    if not first:
+        chosen = random_state.permutation(len(centers))[:n_bins]
+    return _voronoi_cells(problem, centers[chosen])
 
 
 def random_start(problem, n_bins, random_state):
