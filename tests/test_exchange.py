@@ -18,11 +18,11 @@ from skquant.solvers._assignment import (
     raise_light_cells,
 )
 from skquant.solvers._exchange import (
-    _Cells,
+    Cells,
     _GenericPass,
-    _make_pass,
     best_remaining_gain,
     exchange,
+    make_pass,
 )
 from skquant.solvers._problem import build_problem, merge_rows
 
@@ -154,10 +154,10 @@ def test_the_screen_never_misses_a_positive_gain(seed, d, choice, spread, centre
         return
     gains = slow_gains(problem, labels, d + 2)
     slack = np.empty(11, dtype=np.float32)
-    cells = _Cells(problem, labels, d + 2)
+    cells = Cells(problem, labels, d + 2)
     # an impossible tolerance: every row is screened and nothing moves
-    visit = _make_pass(problem, d + 2, 0.0, 1e30)
-    assert visit(cells, slack) == (0, 0.0, 1)
+    visit = make_pass(cells, 0.0, 1e30)
+    assert visit(slack) == (0, 0.0, 1)
     np.testing.assert_array_equal(cells.labels, labels)
     size = max(1.0, np.abs(list(gains.values())).max())
     for (row, _), gain in gains.items():
@@ -176,19 +176,19 @@ def test_one_pass_agrees_with_its_twin(criterion, d):
     for seed in range(3):
         problem = small_problem(criterion, seed, n=14, d=d)
         labels = balanced_labels(14, d + 2, seed)
-        cells = _Cells(problem, labels, d + 2)
-        visit = _make_pass(problem, d + 2, 0.0, 1e-12)
+        cells = Cells(problem, labels, d + 2)
+        visit = make_pass(cells, 0.0, 1e-12)
         if isinstance(visit, _GenericPass):
             # it takes its rows from a screen at the start of the pass; none is barred
             rows = np.arange(14)
             metric = problem.gradient(problem.label_information(labels, d + 2))
-            first_order = visit._first_order(cells, rows, metric)
+            first_order = visit._first_order(rows, metric)
             if not (first_order.max(axis=1) > 0).all():
                 continue
         before = cells.value()
         # what the cells hold does not matter to a pass that starts from the labels
         cells.weights[:], cells.means[:] = np.nan, np.nan
-        moves, gain, _ = visit(cells, np.empty(14, np.float32), from_labels=True)
+        moves, gain, _ = visit(np.empty(14, np.float32), from_labels=True)
         expected, expected_moves = slow_pass(problem, labels, d + 2, 1e-12)
         np.testing.assert_array_equal(cells.labels, expected)
         assert moves == expected_moves > 0

@@ -17,11 +17,11 @@ from skquant import (
 from skquant.solvers import _exchange, _search
 from skquant.solvers._assignment import nearest_cell
 from skquant.solvers._exchange import (
-    _Cells,
-    _make_pass,
+    Cells,
     _move_on,
     best_remaining_gain,
     exchange,
+    make_pass,
 )
 from skquant.solvers._problem import build_problem
 from skquant.solvers._search import _coarse_size, _ranked, _swap, search_partition
@@ -76,7 +76,7 @@ def test_settling_agrees_with_its_twin(criterion, weighted):
     problem = problem_of(1_003, criterion, weights)
 
     def state(labels):
-        cells = _Cells(problem, labels, 5)
+        cells = Cells(problem, labels, 5)
         return cells.means, problem.label_information(labels, 5)
 
     def nearest(means, information):
@@ -95,28 +95,29 @@ def test_settling_agrees_with_its_twin(criterion, weighted):
     falls = np.flatnonzero(np.diff(values) <= 0.0)
     best = falls[0] if len(falls) else len(labels) - 1
 
-    cells = _Cells(problem, labels[0], 5)
+    cells = Cells(problem, labels[0], 5)
     # out of reach of the target: one round
-    passes = _make_pass(problem, 5, 0.0, 1e-12).settle(cells, np.inf)
+    passes = make_pass(cells, 0.0, 1e-12).settle(np.inf)
     assert passes == min(best + 1, len(labels) - 1)
     np.testing.assert_array_equal(cells.labels, labels[best])
-    rebuilt = _Cells(problem, cells.labels, 5)
+    rebuilt = Cells(problem, cells.labels, 5)
     np.testing.assert_allclose(cells.weights, rebuilt.weights, rtol=1e-11)
     np.testing.assert_allclose(cells.means, rebuilt.means, atol=1e-11)
     np.testing.assert_array_equal(cells.counts, rebuilt.counts)
 
 
 @pytest.mark.parametrize("criterion", CRITERIA, ids=repr)
-def test_the_compiled_value_is_that_of_the_criterion(criterion):
+def test_compiled_value_and_gradient_are_those_of_the_criterion(criterion):
     problem = problem_of(500, criterion)
-    visit = _make_pass(problem, 5, 0.0, 1e-12)
-    for seed in range(5):
-        cells = _Cells(problem, voronoi_labels(problem, 5, seed), 5)
-        assert visit.value(cells) == pytest.approx(cells.value(), rel=1e-11)
-    # two cells of three coordinates
-    cells = _Cells(problem, voronoi_labels(problem, 2), 2)
-    visit = _make_pass(problem, 2, 0.0, 1e-12)
-    assert visit.value(cells) == pytest.approx(cells.value(), rel=1e-11)
+    # two cells of three coordinates, too
+    for n_bins, seed in [(5, 0), (5, 1), (5, 2), (2, 0)]:
+        cells = Cells(problem, voronoi_labels(problem, n_bins, seed), n_bins)
+        value, metric = make_pass(cells, 0.0, 1e-12).evaluate()
+        assert value == pytest.approx(cells.value(), rel=1e-11)
+        if cells.metric() is None:
+            assert metric is None
+        else:
+            np.testing.assert_allclose(metric, cells.metric(), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("criterion", CRITERIA, ids=repr)
@@ -142,11 +143,11 @@ def test_settling_never_loses(criterion):
 def test_rows_of_a_part_move_alone():
     problem = problem_of(300)
     labels = voronoi_labels(problem, 4)
-    cells = _Cells(problem, labels, 4)
-    visit = _make_pass(problem, 4, 0.0, 1e-12)
+    cells = Cells(problem, labels, 4)
+    visit = make_pass(cells, 0.0, 1e-12)
     rows = np.arange(0, 300, 3)
     before = cells.value()
-    moves, gain, _ = visit(cells, np.empty(len(rows), np.float32), rows, 5)
+    moves, gain, _ = visit(np.empty(len(rows), np.float32), rows, 5)
     changed = np.flatnonzero(cells.labels != labels)
     assert moves >= len(changed) > 0
     assert np.isin(changed, rows).all()
@@ -165,10 +166,10 @@ def test_a_row_that_is_nearly_all_of_its_cell_waits_for_the_whole_table():
     problem = problem_of(300, weights=weights)
     heavy = int(np.argmax(problem.weights))
     labels = voronoi_labels(problem, 4)
-    cells = _Cells(problem, labels, 4)
-    visit = _make_pass(problem, 4, 0.0, -1.0)  # any move is a gain
+    cells = Cells(problem, labels, 4)
+    visit = make_pass(cells, 0.0, -1.0)  # any move is a gain
     slack = np.zeros(1, np.float32)
-    assert visit(cells, slack, np.array([heavy]))[:2] == (0, 0.0)
+    assert visit(slack, np.array([heavy]))[:2] == (0, 0.0)
     assert np.isinf(slack[0])
 
 
@@ -181,9 +182,9 @@ def test_means_are_moved_on_only_uphill(floor):
     for _ in range(40):
         step = 0.3 * rng.normal(size=(4, 3))
         start = exchange(problem, voronoi_labels(problem, 4), 4, max_iter=1)
-        cells = _Cells(problem, start.labels, 4)
+        cells = Cells(problem, start.labels, 4)
         labels, before = cells.labels.copy(), cells.value()
-        rise = _move_on(cells, step, floor)
+        rise = _move_on(cells, make_pass(cells, floor, 1e-12), step, floor)
         assert cells.value() == pytest.approx(before + rise, abs=1e-12)
         if rise > 0.0:
             taken += 1
@@ -192,8 +193,9 @@ def test_means_are_moved_on_only_uphill(floor):
             np.testing.assert_array_equal(cells.labels, labels)
     assert taken > 0
     # nothing is above an optimum by a hair
-    cells = _Cells(problem, best.labels, 4)
-    assert _move_on(cells, np.zeros((4, 3)), floor) <= 1e-12
+    cells = Cells(problem, best.labels, 4)
+    visit = make_pass(cells, floor, 1e-12)
+    assert _move_on(cells, visit, np.zeros((4, 3)), floor) <= 1e-12
 
 
 def test_drift_is_followed(monkeypatch):

@@ -9,7 +9,7 @@ from skquant._validation import single_threaded
 from skquant.information import table_factor
 from skquant.inspection._table import read_table
 from skquant.solvers._assignment import nearest_cell
-from skquant.solvers._exchange import _Cells, _make_pass
+from skquant.solvers._exchange import Cells, make_pass
 from skquant.solvers._problem import Problem, merge_rows
 
 
@@ -129,21 +129,21 @@ def exchange_stability(
     table = read_table(scores, sample_weight, criterion)
     labels, n_bins = table.labels(labels)
     problem, atom_labels, first_row = labeled_problem(table, labels)
-    visit = _make_pass(problem, n_bins, 0.0, gain_tol)
-    cells = _Cells(problem, atom_labels, n_bins)
-    information = problem.information(cells.weights, cells.means)
-    gain, atom, cell = visit.best_move(cells)
+    cells = Cells(problem, atom_labels, n_bins)
+    visit = make_pass(cells, 0.0, gain_tol)
+    information = cells.information()
+    gain, atom, cell = visit.best_move()
     move, displaced = None, np.nan
     if atom >= 0:
         row = np.flatnonzero(table.used)[first_row[atom]]
         move = (int(row), int(atom_labels[atom]), int(cell))
-    if np.isfinite(problem.value(information)):
+    metric = cells.metric()
+    if metric is not None:
         occupied = np.flatnonzero(cells.counts)
-        metric = problem.gradient(information)
         ruled = nearest_cell(problem.points, cells.means[occupied], metric)
         elsewhere = occupied[ruled] != atom_labels
         displaced = float(problem.weights[elsewhere].sum())
-    moves, _, _ = visit(cells, np.empty(len(atom_labels), dtype=np.float32))
+    moves, _, _ = visit(np.empty(len(atom_labels), dtype=np.float32))
     return StabilityReport(
         is_stable=bool(visit.certifies and moves == 0),
         best_gain=float(gain),

@@ -15,14 +15,7 @@ from skquant.solvers._assignment import (
     nearest_cell,
     raise_light_cells,
 )
-from skquant.solvers._exchange_kernel import (
-    best_move,
-    exchange_pass,
-    nearest_passes,
-    scratch_size,
-    sum_cells,
-    value_of_cells,
-)
+from skquant.solvers._exchange_kernel import CellExchange, sum_cells
 
 # Forms of the compiled gain; the kernel has the same numbers.
 _FORMS = {"linear": 0, "log_det": 1, "inverse_trace": 2}
@@ -65,6 +58,8 @@ class Partition:
         Cell of each atom.
     cell_weights, cell_means : ndarray of shapes (K,) and (K, r)
         Moments of the cells, means relative to the problem's origin.
+    metric : ndarray of shape (r, r)
+        The criterion's gradient, the identity where it has none.
     value : float
         The criterion's value.
     settled_value : float
@@ -85,6 +80,7 @@ class Partition:
     labels: np.ndarray
     cell_weights: np.ndarray
     cell_means: np.ndarray
+    metric: np.ndarray
     value: float
     settled_value: float
     n_iter: int
@@ -94,19 +90,20 @@ class Partition:
     stable: bool
 
 
-class _Cells:
-    """Moments of the cells of a labeling, rebuilt on request."""
+class Cells:
+    """Labels of a problem's atoms and the moments of the cells, in lasting arrays."""
 
     def __init__(self, problem, labels, n_bins):
         self.problem = problem
         self.n_bins = n_bins
         self.labels = np.array(labels, dtype=np.int32)
+        self.weights = np.empty(n_bins)
+        self.means = np.empty((n_bins, problem.points.shape[1]))
+        self.counts = np.empty(n_bins, dtype=np.int32)
         self.rebuild()
 
     def rebuild(self):
-        problem, k, r = self.problem, self.n_bins, self.problem.points.shape[1]
-        self.weights, self.means = np.empty(k), np.empty((k, r))
-        self.counts = np.empty(k, dtype=np.int32)
+        problem = self.problem
         sum_cells(
             problem.points,
             problem.weights,
@@ -114,19 +111,29 @@ class _Cells:
             self.weights,
             self.means,
             self.counts,
-            np.empty(k * (r + 1)),
+            np.empty(self.means.size + self.n_bins),
         )
 
+    def information(self):
+        return self.problem.information(self.weights, self.means)
+
     def value(self):
-        return self.problem.value(self.problem.information(self.weights, self.means))
+        return self.problem.value(self.information())
+
+    def metric(self):
+        """The criterion's gradient, None of singular information."""
+        if not np.isfinite(self.value()):
+            return None
+        return self.problem.gradient(self.information())
 
 
 class _CompiledPass:
-    """The compiled pass with its description of the criterion."""
+    """The compiled exchange of the cells, for a criterion it knows."""
 
     certifies = True
 
-    def __init__(self, problem, form, n_bins, min_bin_weight, gain_tol):
+    def __init__(self, cells, form, min_bin_weight, gain_tol):
+        problem = cells.problem
         if form == "log_det":
             coefficients, bases, ranks = problem.log_det_terms
         else:
@@ -134,85 +141,60 @@ class _CompiledPass:
             r = problem.points.shape[1]
             coefficients, bases = np.ones(1), np.eye(r)[None]
             ranks = np.array([r], dtype=np.int32)
-        self._criterion = (_FORMS[form], coefficients, bases, ranks)
-        self._scratch = np.empty(scratch_size(bases.shape[1], n_bins, len(ranks)))
-        self._min_bin_weight = min_bin_weight
+        self._cells = cells
+        self._criterion = (_FORMS[form], coefficients, bases, ranks, min_bin_weight)
         self._gain_tol = gain_tol
+        self._whole = self._kernel(problem.points, problem.weights, cells.labels)
 
-    def _arguments(self, cells, points, weights, labels):
-        """What the functions of the kernel begin with."""
-        return (
-            points,
-            weights,
-            cells.problem.origin,
-            labels,
-            cells.weights,
-            cells.means,
-            cells.counts,
-            *self._criterion,
-        )
+    def _kernel(self, points, weights, labels):
+        cells = self._cells
+        moments = cells.weights, cells.means, cells.counts
+        origin = cells.problem.origin
+        return CellExchange(points, weights, origin, labels, *moments, *self._criterion)
 
-    def _whole(self, cells):
-        problem = cells.problem
-        return self._arguments(cells, problem.points, problem.weights, cells.labels)
-
-    def __call__(self, cells, slack, rows=None, most_passes=1, from_labels=False):
-        table = cells.problem.points, cells.problem.weights, cells.labels
-        if rows is not None:
-            # side by side in memory
-            table = [each.take(rows, axis=0) for each in table]
-        result = exchange_pass(
-            *self._arguments(cells, *table),
-            self._gain_tol,
-            self._min_bin_weight,
-            most_passes,
-            rows is None,
-            from_labels,
-            slack,
-            self._scratch,
-        )
-        if rows is not None:
-            cells.labels[rows] = table[-1]
+    def __call__(self, slack, rows=None, most_passes=1, from_labels=False):
+        options = self._gain_tol, most_passes, rows is None, from_labels, slack
+        if rows is None:
+            return self._whole.relocate(*options)
+        problem, labels = self._cells.problem, self._cells.labels
+        # side by side in memory
+        table = [
+            each.take(rows, axis=0)
+            for each in (problem.points, problem.weights, labels)
+        ]
+        result = self._kernel(*table).relocate(*options)
+        labels[rows] = table[-1]
         return result
 
-    def value(self, cells):
-        value, largest = value_of_cells(*self._whole(cells), self._scratch)
+    def evaluate(self):
+        """Return the criterion's value and gradient, None of singular information."""
+        metric = np.empty((self._cells.means.shape[1],) * 2)
+        value, largest = self._whole.evaluate(metric)
+        if largest < _INVERTIBLE:
+            return value, metric
         # the criterion decides what counts as singular
-        return value if largest < _INVERTIBLE else cells.value()
+        return self._cells.value(), self._cells.metric()
 
-    def settle(self, cells, target):
+    def settle(self, target):
         """Put all atoms into the nearest cell, while that gains; return the passes."""
-        return nearest_passes(
-            *self._whole(cells),
-            _SETTLED,
-            target,
-            self._min_bin_weight,
-            _SETTLING_PASSES,
-            np.empty(len(cells.labels) + cells.n_bins, dtype=np.int32),
-            self._scratch,
-        )
+        return self._whole.settle(_SETTLED, target, _SETTLING_PASSES)
 
-    def best_move(self, cells):
-        return best_move(*self._whole(cells), self._min_bin_weight, self._scratch)
+    def best_move(self):
+        return self._whole.best_move()
 
 
 class _GenericPass:
     """Screening by the gradient, evaluation by the value: for any criterion."""
 
-    def __init__(self, problem, min_bin_weight, gain_tol):
-        self.certifies = bool(getattr(problem.criterion, "concave", False))
+    def __init__(self, cells, min_bin_weight, gain_tol):
+        self.certifies = bool(getattr(cells.problem.criterion, "concave", False))
+        self._cells = cells
         self._min_bin_weight = min_bin_weight
         self._gain_tol = gain_tol
 
-    def _metric(self, cells):
-        problem = cells.problem
-        information = problem.information(cells.weights, cells.means)
-        if not np.isfinite(problem.value(information)):
-            return information, None
-        return information, problem.gradient(information)
-
-    def _first_order(self, cells, rows, metric):
+    def _first_order(self, rows, metric):
         """First-order gain of each row into each cell, -inf if barred."""
+        cells = self._cells
         problem = cells.problem
         points, weights = problem.points[rows], problem.weights[rows, None]
         projected = cells.means @ metric
@@ -235,8 +217,9 @@ class _GenericPass:
         gains[np.arange(len(rows)), a] = -np.inf
         return gains
 
-    def _moved(self, cells, information, row, cell):
+    def _moved(self, information, row, cell):
         """Weights, means and information after a move."""
+        cells = self._cells
         problem = cells.problem
         point, weight = problem.points[row], problem.weights[row]
         a = cells.labels[row]
@@ -250,24 +233,28 @@ class _GenericPass:
         change -= problem.information(cells.weights[pair], cells.means[pair])
         return weights, means, information + change
 
-    def __call__(self, cells, slack, rows=None, most_passes=1, from_labels=False):
+    def __call__(self, slack, rows=None, most_passes=1, from_labels=False):
         if rows is None:
-            rows = np.arange(len(cells.labels))
+            rows = np.arange(len(self._cells.labels))
         if from_labels:
-            cells.rebuild()
+            self._cells.rebuild()
         total, total_gain, n_passes = 0, 0.0, 0
         while n_passes < most_passes:
             n_passes += 1
-            moves, gain = self._pass(cells, rows, slack)
+            moves, gain = self._pass(rows, slack)
             if moves <= 0:
                 return (total or moves), total_gain, n_passes
             total += moves
             total_gain += gain
         return total, total_gain, n_passes
 
-    def _pass(self, cells, rows, slack):
-        problem = cells.problem
-        information, metric = self._metric(cells)
+    def _pass(self, rows, slack):
+        cells = self._cells
+        problem, information, metric = (
+            cells.problem,
+            cells.information(),
+            cells.metric(),
+        )
         if metric is None:
             return -1, 0.0
         moves = 0
@@ -275,25 +262,25 @@ class _GenericPass:
         screened = []
         for start in range(0, len(rows), 8192):
             block = rows[start : start + 8192]
-            first_order = self._first_order(cells, block, metric)
+            first_order = self._first_order(block, metric)
             with np.errstate(invalid="ignore"):
                 best = first_order.max(axis=1) / problem.weights[block]
             slack[start : start + len(block)] = -best
             screened.append(block[best > self._gain_tol])
         for row in np.concatenate(screened):
             tolerance = self._gain_tol * problem.weights[row]
-            gains = self._first_order(cells, np.array([row]), metric)[0]
+            gains = self._first_order(np.array([row]), metric)[0]
             best_gain, best = tolerance, None
             for cell in np.argsort(-gains):
                 if gains[cell] <= best_gain:
                     break
-                moved = self._moved(cells, information, row, cell)
+                moved = self._moved(information, row, cell)
                 gain = problem.value(moved[2]) - value
                 if gain > best_gain:
                     best_gain, best = gain, (cell, moved)
             if best is None:
                 continue
-            cell, (cells.weights, cells.means, information) = best
+            cell, (cells.weights[:], cells.means[:], information) = best
             cells.counts[cells.labels[row]] -= 1
             cells.counts[cell] += 1
             cells.labels[row] = cell
@@ -302,39 +289,43 @@ class _GenericPass:
             moves += 1
         return moves, value - before
 
-    def value(self, cells):
-        return cells.value()
+    def evaluate(self):
+        return self._cells.value(), self._cells.metric()
 
-    def settle(self, cells, target):
+    def settle(self, target):
         return 0
 
-    def best_move(self, cells):
-        problem = cells.problem
-        information, metric = self._metric(cells)
+    def best_move(self):
+        cells = self._cells
+        problem, information, metric = (
+            cells.problem,
+            cells.information(),
+            cells.metric(),
+        )
         if metric is None:
             return np.inf, -1, -1
         value = problem.value(information)
         best = (-np.inf, -1, -1)
         for start in range(0, len(problem.points), 8192):
             rows = np.arange(start, min(start + 8192, len(problem.points)))
-            gains = self._first_order(cells, rows, metric)
+            gains = self._first_order(rows, metric)
             for row in rows[np.argsort(-gains.max(axis=1), kind="stable")]:
                 if gains[row - start].max() <= best[0]:
                     break
                 for cell in np.flatnonzero(gains[row - start] > best[0]):
-                    moved = self._moved(cells, information, row, cell)
+                    moved = self._moved(information, row, cell)
                     gain = problem.value(moved[2]) - value
                     best = max(best, (gain, int(row), int(cell)))
         return best
 
 
-def _make_pass(problem, n_bins, min_bin_weight, gain_tol):
+def make_pass(cells, min_bin_weight, gain_tol):
     # a row may leave a cell at the limit to half the rounding that others overlook
     min_bin_weight = min_bin_weight * (1.0 - 5e-13)
-    form = getattr(problem.criterion, "exchange_form", None)
+    form = getattr(cells.problem.criterion, "exchange_form", None)
     if form in _FORMS:
-        return _CompiledPass(problem, form, n_bins, min_bin_weight, gain_tol)
-    return _GenericPass(problem, min_bin_weight, gain_tol)
+        return _CompiledPass(cells, form, min_bin_weight, gain_tol)
+    return _GenericPass(cells, min_bin_weight, gain_tol)
 
 
 def exchange(
@@ -361,20 +352,20 @@ def exchange(
     ``reserve``, and then twice the gain of the last round, for rounds gain less and
     less. It ends, too, with a round that gained less than ``least_gain``.
     """
-    cells = _Cells(problem, labels, n_bins)
+    cells = Cells(problem, labels, n_bins)
     if cells.counts.min() == 0 or cells.weights.min() < min_bin_weight:
         labels = fill_empty_cells(problem, labels, n_bins)
         labels = raise_light_cells(problem, labels, n_bins, min_bin_weight)
-        cells = _Cells(problem, labels, n_bins)
-    visit = _make_pass(problem, n_bins, min_bin_weight, gain_tol)
+        cells = Cells(problem, labels, n_bins)
+    visit = make_pass(cells, min_bin_weight, gain_tol)
     n_atoms = len(problem.points)
     slack = np.empty(n_atoms, dtype=np.float32)
     # a small table is visited whole
     at_once = _SMALL_PASSES if n_atoms <= _SMALL_TABLE else 1
     n_iter, n_moves, n_visits, active_moves, converged = 0, 0, 0, 0, False
     if settle:
-        n_visits += visit.settle(cells, target - reserve) * n_atoms
-    settled_value = visit.value(cells)
+        n_visits += visit.settle(target - reserve) * n_atoms
+    settled_value, metric = visit.evaluate()
     means, reach = None, _FIRST_REACH
     checkpoint = -np.inf
     most = np.inf if max_iter is None else max_iter
@@ -384,7 +375,6 @@ def exchange(
         if n_iter >= most:
             break
         moves, gain, passes = visit(
-            cells,
             slack,
             most_passes=min(at_once, most - n_iter),
             from_labels=settle or n_iter > 0,
@@ -399,7 +389,7 @@ def exchange(
         active_moves = 0
         if len(active) > n_bins:
             active_moves, more, passes = visit(
-                cells, slack[: len(active)], active, _ACTIVE_PASSES
+                slack[: len(active)], active, _ACTIVE_PASSES
             )
             active_moves = max(0, active_moves)
             n_moves += active_moves
@@ -410,28 +400,32 @@ def exchange(
                 drift, rise = means - last, np.inf
                 while rise > _RISE_TO_GO_ON * gain:
                     n_visits += n_atoms
-                    rise = _move_on(cells, reach * drift, min_bin_weight)
+                    rise = _move_on(cells, visit, reach * drift, min_bin_weight)
                     reach *= 2.0 if rise > 0.0 else 0.25
                     gain += rise
                     means = None if rise > 0.0 else means
         if gain < least_gain:
             break
-        if target > -np.inf and visit.value(cells) + 2.0 * gain < target:
+        if target > -np.inf and visit.evaluate()[0] + 2.0 * gain < target:
             break
         if n_rounds % _ROUNDS_TO_RISE == 0:
             cells.rebuild()
-            before, checkpoint = checkpoint, visit.value(cells)
+            before, checkpoint = checkpoint, visit.evaluate()[0]
             if not checkpoint > before:
                 # gains of rounding only
                 break
     del slack
     if n_iter and not converged:
         cells.rebuild()
+    value = settled_value
+    if n_iter:
+        value, metric = visit.evaluate()
     return Partition(
         labels=cells.labels,
         cell_weights=cells.weights,
         cell_means=cells.means,
-        value=visit.value(cells) if n_iter else settled_value,
+        metric=np.eye(cells.means.shape[1]) if metric is None else metric,
+        value=value,
         settled_value=settled_value,
         n_iter=n_iter,
         n_moves=n_moves,
@@ -441,27 +435,25 @@ def exchange(
     )
 
 
-def _move_on(cells, step, min_bin_weight):
+def _move_on(cells, visit, step, min_bin_weight):
     """Take the cells of means moved by a step, if that raises the value.
 
     Returns the rise, 0 if the cells stay.
     """
-    problem = cells.problem
-    information = problem.information(cells.weights, cells.means)
-    value = problem.value(information)
-    if not np.isfinite(value):
+    value, metric = visit.evaluate()
+    if metric is None:
         return 0.0
-    metric = problem.gradient(information)
-    labels = nearest_cell(problem.points, cells.means + step, metric)
-    moved = _Cells(problem, labels, cells.n_bins)
-    if moved.counts.min() == 0 or moved.weights.min() < min_bin_weight:
-        return 0.0
-    rise = moved.value() - value
-    if not rise > 0.0:
-        return 0.0
-    cells.labels, cells.weights = moved.labels, moved.weights
-    cells.means, cells.counts = moved.means, moved.counts
-    return rise
+    arrays = cells.labels, cells.weights, cells.means, cells.counts
+    before = [each.copy() for each in arrays]
+    cells.labels[:] = nearest_cell(cells.problem.points, cells.means + step, metric)
+    cells.rebuild()
+    if cells.counts.min() > 0 and cells.weights.min() >= min_bin_weight:
+        rise = visit.evaluate()[0] - value
+        if rise > 0.0:
+            return rise
+    for each, old in zip(arrays, before, strict=True):
+        each[:] = old
+    return 0.0
 
 
 def _active_rows(slack, moves):
@@ -475,5 +467,5 @@ def _active_rows(slack, moves):
 
 def best_remaining_gain(problem, labels, n_bins, *, min_bin_weight=0.0):
     """Return the largest gain in value of any allowed relocation; -inf without one."""
-    visit = _make_pass(problem, n_bins, min_bin_weight, 0.0)
-    return float(visit.best_move(_Cells(problem, labels, n_bins))[0])
+    visit = make_pass(Cells(problem, labels, n_bins), min_bin_weight, 0.0)
+    return float(visit.best_move()[0])

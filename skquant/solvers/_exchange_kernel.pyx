@@ -12,8 +12,10 @@ every cell by the first-order gain in the metric G (the criterion's gradient), w
 bounds the gain from above for a concave criterion, and evaluates the rest exactly.
 """
 
-from libc.math cimport INFINITY, NAN, fabs, fmax, isnan, log, log1p, sqrt
+from libc.math cimport INFINITY, NAN, fabs, fmax, fmin, isnan, log, log1p, sqrt
 from libc.string cimport memcpy
+
+import numpy as np
 
 cdef extern from "_argmax.h":
     void argmax_lanes "skquant_argmax_lanes"(
@@ -619,32 +621,17 @@ cdef bint screen_rows(
     return True
 
 
-cdef void describe(
-    State* s,
-    const double[:, ::1] points,
-    const double[::1] weights,
-    const double[::1] origin,
-    int[::1] labels,
-    double[::1] cell_weights,
-    double[:, ::1] cell_means,
-    int[::1] cell_counts,
-    int form,
-    const double[::1] coefficients,
-    const double[:, :, ::1] bases,
-    const int[::1] ranks,
-    double min_weight,
-    double[::1] scratch,
-) noexcept nogil:
-    """Point the state at the arrays."""
-    cdef Py_ssize_t r = points.shape[1], k = cell_weights.shape[0]
-    cdef Py_ssize_t n_terms = coefficients.shape[0]
-    cdef double* free = &scratch[0]
-    s.n, s.r, s.k = points.shape[0], r, k
-    s.points, s.weights, s.origin = &points[0, 0], &weights[0], &origin[0]
-    s.labels, s.cell_weights = &labels[0], &cell_weights[0]
-    s.cell_means, s.cell_counts = &cell_means[0, 0], &cell_counts[0]
-    s.form, s.n_terms = form, n_terms
-    s.coefficients, s.bases, s.ranks = &coefficients[0], &bases[0, 0, 0], &ranks[0]
+cdef Py_ssize_t scratch_size(State* s):
+    """Number of doubles that a state needs as scratch."""
+    cdef Py_ssize_t r = s.r, k = s.k, t = s.n_terms
+    return (
+        (8 + t) * r * r + (8 * r + 7) * k + (t + 6) * (r + 1) + (2 * r + 3) * LANES
+    )
+
+
+cdef void use_scratch(State* s, double* free):
+    """Point the state at parts of its scratch."""
+    cdef Py_ssize_t r = s.r, k = s.k, n_terms = s.n_terms
     s.information = free
     free += r * r
     s.inverses = free
@@ -688,17 +675,42 @@ cdef void describe(
     s.leaving_square = free
     free += n_terms + 1
     s.arriving = free
-    s.min_weight = min_weight
 
 
-def scratch_size(Py_ssize_t r, Py_ssize_t k, Py_ssize_t n_terms):
-    """Number of doubles that the functions of this module need as scratch."""
-    return (
-        (8 + n_terms) * r * r
-        + (8 * r + 7) * k
-        + (n_terms + 6) * (r + 1)
-        + (2 * r + 3) * LANES
-    )
+cdef double bound(double weight, double lightest, double nearest) noexcept nogil:
+    """Largest first-order gain of a row whose smallest distance is given."""
+    if nearest < 0.0:
+        return -weight * nearest
+    return -weight * (lightest / (lightest + weight)) * nearest
+
+
+cdef double gain_of_row(
+    State* s,
+    Py_ssize_t row,
+    double least,
+    Py_ssize_t* best,               # OUT its cell, if the gain is above least
+    double* rest,                   # OUT weight that stays; s.v belongs to it
+) noexcept nogil:
+    """Return the largest gain of moving a row, or least."""
+    cdef Py_ssize_t r = s.r, b, i
+    cdef const double* x = s.points + row * r
+    cdef double weight = s.weights[row], gain, beta
+    cdef double alpha, guard
+    rest[0] = remainder_of(s, row, s.v)
+    alpha = weight * (rest[0] / s.cell_weights[s.labels[row]])
+    guard = screen(s, row, rest[0])
+    leave(s)
+    for b in range(s.k):
+        beta = weight * (s.cell_weights[b] / (s.cell_weights[b] + weight))
+        # the first-order gain, and what rounding may hide
+        if beta * (guard - s.distances[b]) <= least:
+            continue
+        for i in range(r):
+            s.u[i] = x[i] - s.cell_means[b * r + i]
+        gain = exact_gain(s, alpha, beta)
+        if gain > least:
+            least, best[0] = gain, b
+    return least
 
 
 cdef double relocate(State* s, Py_ssize_t row, double gain_tol) noexcept nogil:
@@ -706,28 +718,16 @@ cdef double relocate(State* s, Py_ssize_t row, double gain_tol) noexcept nogil:
 
     Returns the gain, 0 if the row stays.
     """
-    cdef Py_ssize_t r = s.r, b, best = -1, i, j
+    cdef Py_ssize_t r = s.r, best = -1, i, j
     cdef int a = s.labels[row]
     cdef const double* x = s.points + row * r
     cdef double weight = s.weights[row]
-    cdef double rest = remainder_of(s, row, s.v)
-    cdef double alpha = weight * (rest / s.cell_weights[a])
-    cdef double guard = screen(s, row, rest)
-    cdef double best_gain = gain_tol * weight, gain, beta, old_a, old_b
-    leave(s)
-    for b in range(s.k):
-        if s.distances[b] >= guard:
-            continue
-        for i in range(r):
-            s.u[i] = x[i] - s.cell_means[b * r + i]
-        beta = weight * (s.cell_weights[b] / (s.cell_weights[b] + weight))
-        gain = exact_gain(s, alpha, beta)
-        if gain > best_gain:
-            best_gain = gain
-            best = b
+    cdef double old_a = s.cell_weights[a], old_b, rest, alpha, beta
+    cdef double best_gain = gain_of_row(s, row, gain_tol * weight, &best, &rest)
     if best < 0:
         return 0.0
-    old_a, old_b = s.cell_weights[a], s.cell_weights[best]
+    old_b = s.cell_weights[best]
+    alpha = weight * (rest / old_a)
     beta = weight * (old_b / (old_b + weight))
     for i in range(r):
         s.kept[i] = s.cell_means[a * r + i]
@@ -943,6 +943,207 @@ cdef void sum_rows(
                 cell_means[b * r + i] /= cell_weights[b]
 
 
+cdef class CellExchange:
+    """The rows of a table and their cells, whose arrays are kept up to date."""
+
+    cdef State s
+    # what the state points at
+    cdef const double[:, ::1] points
+    cdef const double[::1] weights
+    cdef const double[::1] origin
+    cdef int[::1] labels
+    cdef double[::1] cell_weights
+    cdef double[:, ::1] cell_means
+    cdef int[::1] cell_counts
+    cdef const double[::1] coefficients
+    cdef const double[:, :, ::1] bases
+    cdef const int[::1] ranks
+    cdef double[::1] scratch
+
+    def __init__(
+        self,
+        const double[:, ::1] points,    # IN (n, r), relative to origin
+        const double[::1] weights,      # IN (n,)
+        const double[::1] origin,       # IN (r,)
+        int[::1] labels,                # INOUT (n,)
+        double[::1] cell_weights,       # INOUT (k,)
+        double[:, ::1] cell_means,      # INOUT (k, r), relative to origin
+        int[::1] cell_counts,           # INOUT (k,)
+        int form,                       # IN
+        const double[::1] coefficients,  # IN (t,)
+        const double[:, :, ::1] bases,  # IN (t, r, r)
+        const int[::1] ranks,           # IN (t,)
+        double min_weight,              # IN weight that a cell must keep
+    ):
+        cdef State* s = &self.s
+        self.points, self.weights, self.origin = points, weights, origin
+        self.labels, self.cell_weights = labels, cell_weights
+        self.cell_means, self.cell_counts = cell_means, cell_counts
+        self.coefficients, self.bases, self.ranks = coefficients, bases, ranks
+        s.n, s.r, s.k = points.shape[0], points.shape[1], cell_weights.shape[0]
+        s.points, s.weights, s.origin = &points[0, 0], &weights[0], &origin[0]
+        s.labels, s.cell_weights = &labels[0], &cell_weights[0]
+        s.cell_means, s.cell_counts = &cell_means[0, 0], &cell_counts[0]
+        s.form, s.n_terms, s.ranks = form, coefficients.shape[0], &ranks[0]
+        s.coefficients, s.bases = &coefficients[0], &bases[0, 0, 0]
+        s.min_weight = min_weight
+        self.scratch = np.empty(scratch_size(s))
+        use_scratch(s, &self.scratch[0])
+
+    def relocate(
+        self,
+        double gain_tol,                # IN gain per unit of the row's weight
+        int most_passes,                # IN passes over the rows, fewer once none moves
+        bint whole,                     # IN whether the cells have no other rows
+        bint from_labels,               # IN whether to recompute the cells first
+        float[::1] slack,               # OUT (n,) first-order distance to a move
+    ):
+        """Move every row to its best cell, at once, if that gains; repeat.
+
+        Returns the number of moves, or -1 if the information is singular, the sum of
+        their gains and the number of passes.
+        """
+        cdef State* s = &self.s
+        cdef Py_ssize_t position, start, stop, moves = 0, before
+        cdef double gain, total = 0.0
+        cdef int n_passes = 0
+        cdef bint gains
+        cdef double nearest[LANES]
+        with nogil:
+            if from_labels:
+                sum_rows(
+                    s.points, s.weights, s.labels, s.n, s.r, s.k, s.cell_weights,
+                    s.cell_means, s.cell_counts, s.sums,
+                )
+            if refresh(s):
+                moves, most_passes = -1, 0
+            while n_passes < most_passes:
+                n_passes += 1
+                before = moves
+                start = 0
+                while start < s.n:
+                    stop = start + LANES if start + LANES < s.n else s.n
+                    gains = screen_rows(s, start, stop - start, whole, nearest)
+                    for position in range(start, stop):
+                        slack[position] = <float> nearest[position - start]
+                    if not gains:
+                        start = stop
+                        continue
+                    for position in range(start, stop):
+                        if nearest[position - start] >= 0.0:
+                            continue
+                        gain = relocate(s, position, gain_tol)
+                        if gain > 0.0:
+                            moves += 1
+                            total += gain
+                            slack[position] = -INFINITY
+                            # the rest of the lanes saw another state
+                            stop = position + 1
+                            break
+                    start = stop
+                if moves == before:
+                    break
+        return moves, total, n_passes
+
+    def settle(
+        self,
+        double least_gain,              # IN of a round, by the value or over 1
+        double target,                  # IN value below which it may be given up
+        int most_passes,                # IN
+    ):
+        """Put all rows into the cell of the nearest mean, again and again, if that
+        gains; return the number of passes.
+
+        After two passes the means are extrapolated through them; what does not gain
+        is taken back, and ends it, and so does a target that twice the gain of three
+        passes does not reach.
+        """
+        cdef State* s = &self.s
+        cdef int[::1] kept = np.empty(s.n + s.k, dtype=np.int32)
+        cdef int n_passes = 0, stage, accepted
+        cdef Py_ssize_t size = s.r * (s.k + s.r)
+        cdef double value = 0.0, before, gained
+        with nogil:
+            keep_sums(s)
+            if refresh(s):
+                most_passes = 0
+            else:
+                value = value_of(s)
+            while n_passes < most_passes:
+                before = value
+                accepted = 0
+                for stage in range(3):
+                    # two plain passes and one from the extrapolated means
+                    keep_point(s, s.steps + stage * size)
+                    keep_labels(s, &kept[0])
+                    if stage == 2 and extrapolate(s):
+                        refresh(s)
+                        break
+                    gained = take_nearest(s)
+                    n_passes += 1
+                    if not gained > value:
+                        take_back(s, &kept[0])
+                        break
+                    value = gained
+                    accepted += 1
+                gained = value - before
+                if accepted < 2 or not gained > least_gain * fmax(1.0, fabs(value)):
+                    break
+                if value + 2.0 * gained < target:
+                    break
+        return n_passes
+
+    def evaluate(self, double[:, ::1] metric):
+        """Return the criterion's value and the largest trace of an inverse.
+
+        The trace bounds the smallest eigenvalue from below; it is infinite if the
+        information is singular. OUT metric (r, r), the gradient, if it is not.
+        """
+        cdef State* s = &self.s
+        cdef Py_ssize_t t, i
+        cdef double value = -INFINITY, largest = INFINITY, trace
+        with nogil:
+            if not refresh(s):
+                value, largest = value_of(s), 0.0
+                memcpy(&metric[0, 0], s.metric, s.r * s.r * sizeof(double))
+                if s.form != LINEAR:
+                    for t in range(s.n_terms):
+                        trace = 0.0
+                        for i in range(s.r):
+                            trace += s.inverses[(t * s.r + i) * s.r + i]
+                        largest = fmax(largest, trace)
+        return value, largest
+
+    def best_move(self):
+        """Return the largest gain of any allowed move, its row and its cell.
+
+        Nothing is moved. A move whose first-order gain is no larger than the best
+        exact gain so far is not evaluated. The gain is -inf (row -1) without an
+        allowed move, and +inf if the information is singular.
+        """
+        cdef State* s = &self.s
+        cdef Py_ssize_t start = 0, stop, row, b, best_row = -1, best_cell = -1
+        cdef double best_gain = -INFINITY, lightest = INFINITY, gain, most, rest
+        cdef double nearest[LANES]
+        with nogil:
+            if refresh(s):
+                best_gain, start = INFINITY, s.n
+            for b in range(s.k):
+                lightest = fmin(lightest, s.cell_weights[b])
+            while start < s.n:
+                stop = start + LANES if start + LANES < s.n else s.n
+                screen_rows(s, start, stop - start, True, nearest)
+                for row in range(start, stop):
+                    most = bound(s.weights[row], lightest, nearest[row - start])
+                    if most <= best_gain:
+                        continue
+                    gain = gain_of_row(s, row, best_gain, &b, &rest)
+                    if gain > best_gain:
+                        best_gain, best_row, best_cell = gain, row, b
+                start = stop
+        return best_gain, best_row, best_cell
+
+
 def sum_cells(
     const double[:, ::1] points,    # IN (n, r)
     const double[::1] weights,      # IN (n,)
@@ -959,243 +1160,3 @@ def sum_cells(
             cell_weights.shape[0], &cell_weights[0], &cell_means[0, 0],
             &cell_counts[0], &scratch[0],
         )
-
-
-def exchange_pass(
-    const double[:, ::1] points,    # IN (n, r), relative to origin
-    const double[::1] weights,      # IN (n,)
-    const double[::1] origin,       # IN (r,)
-    int[::1] labels,                # INOUT (n,)
-    double[::1] cell_weights,       # INOUT (k,)
-    double[:, ::1] cell_means,      # INOUT (k, r), relative to origin
-    int[::1] cell_counts,           # INOUT (k,)
-    int form,                       # IN
-    const double[::1] coefficients,  # IN (t,)
-    const double[:, :, ::1] bases,  # IN (t, r, r)
-    const int[::1] ranks,           # IN (t,)
-    double gain_tol,                # IN gain per unit of the row's weight
-    double min_weight,              # IN weight that a cell must keep
-    int most_passes,                # IN passes over the rows, fewer once none moves
-    bint whole,                     # IN whether the cells have no other rows
-    bint from_labels,               # IN whether to recompute the cells first
-    float[::1] slack,               # OUT (n,) first-order distance to a move
-    double[::1] scratch,            # scratch
-):
-    """Move every row to its best cell, at once, if that gains; repeat.
-
-    Returns the number of moves, or -1 if the information is singular, the sum of
-    their gains and the number of passes.
-    """
-    cdef State s
-    cdef Py_ssize_t position, start, stop, n_rows = points.shape[0]
-    cdef Py_ssize_t moves = 0, before
-    cdef double gain, total = 0.0
-    cdef int n_passes = 0
-    cdef bint gains
-    cdef double nearest[LANES]
-    with nogil:
-        describe(
-            &s, points, weights, origin, labels, cell_weights, cell_means,
-            cell_counts, form, coefficients, bases, ranks, min_weight, scratch,
-        )
-        if from_labels:
-            sum_rows(
-                s.points, s.weights, s.labels, s.n, s.r, s.k, s.cell_weights,
-                s.cell_means, s.cell_counts, s.sums,
-            )
-        if refresh(&s):
-            moves = -1
-        else:
-            while n_passes < most_passes:
-                n_passes += 1
-                before = moves
-                start = 0
-                while start < n_rows:
-                    stop = start + LANES if start + LANES < n_rows else n_rows
-                    gains = screen_rows(&s, start, stop - start, whole, nearest)
-                    for position in range(start, stop):
-                        slack[position] = <float> nearest[position - start]
-                    if not gains:
-                        start = stop
-                        continue
-                    for position in range(start, stop):
-                        if nearest[position - start] >= 0.0:
-                            continue
-                        gain = relocate(&s, position, gain_tol)
-                        if gain > 0.0:
-                            moves += 1
-                            total += gain
-                            slack[position] = -INFINITY
-                            # the rest of the lanes saw another state
-                            stop = position + 1
-                            break
-                    start = stop
-                if moves == before:
-                    break
-    return moves, total, n_passes
-
-
-def nearest_passes(
-    const double[:, ::1] points,
-    const double[::1] weights,
-    const double[::1] origin,
-    int[::1] labels,
-    double[::1] cell_weights,
-    double[:, ::1] cell_means,
-    int[::1] cell_counts,
-    int form,
-    const double[::1] coefficients,
-    const double[:, :, ::1] bases,
-    const int[::1] ranks,
-    double least_gain,              # IN of a round, by the value or over 1
-    double target,                  # IN value below which it may be given up
-    double min_weight,              # IN weight that a cell must have
-    int most_passes,                # IN
-    int[::1] kept,                  # scratch (n + k,)
-    double[::1] scratch,            # scratch
-):
-    """Put all rows into the cell of the nearest mean, again and again, if that gains.
-
-    Arguments else as in ``exchange_pass``. After two passes the means are extrapolated
-    through them; what does not gain is taken back, and ends it, and so does a target
-    that twice the gain of three passes does not reach. Returns the number of passes.
-    """
-    cdef State s
-    cdef int n_passes = 0, stage, accepted
-    cdef Py_ssize_t size
-    cdef double value, before, gained
-    with nogil:
-        describe(
-            &s, points, weights, origin, labels, cell_weights, cell_means,
-            cell_counts, form, coefficients, bases, ranks, min_weight, scratch,
-        )
-        size = s.r * (s.k + s.r)
-        keep_sums(&s)
-        if not refresh(&s):
-            value = value_of(&s)
-            while n_passes < most_passes:
-                before = value
-                accepted = 0
-                for stage in range(3):
-                    # two plain passes and one from the extrapolated means
-                    keep_point(&s, s.steps + stage * size)
-                    keep_labels(&s, &kept[0])
-                    if stage == 2 and extrapolate(&s):
-                        refresh(&s)
-                        break
-                    gained = take_nearest(&s)
-                    n_passes += 1
-                    if not gained > value:
-                        take_back(&s, &kept[0])
-                        break
-                    value = gained
-                    accepted += 1
-                gained = value - before
-                if accepted < 2 or not gained > least_gain * fmax(1.0, fabs(value)):
-                    break
-                if value + 2.0 * gained < target:
-                    break
-    return n_passes
-
-
-def value_of_cells(
-    const double[:, ::1] points,
-    const double[::1] weights,
-    const double[::1] origin,
-    int[::1] labels,
-    double[::1] cell_weights,
-    double[:, ::1] cell_means,
-    int[::1] cell_counts,
-    int form,
-    const double[::1] coefficients,
-    const double[:, :, ::1] bases,
-    const int[::1] ranks,
-    double[::1] scratch,
-):
-    """Return the criterion's value, and the largest trace of an inverse.
-
-    Arguments as in ``exchange_pass``. The trace bounds the smallest eigenvalue from
-    below; it is infinite if the information is singular.
-    """
-    cdef State s
-    cdef Py_ssize_t t, i
-    cdef double value = -INFINITY, largest = INFINITY, trace
-    with nogil:
-        describe(
-            &s, points, weights, origin, labels, cell_weights, cell_means,
-            cell_counts, form, coefficients, bases, ranks, 0.0, scratch,
-        )
-        if not refresh(&s):
-            value, largest = value_of(&s), 0.0
-            if s.form != LINEAR:
-                for t in range(s.n_terms):
-                    trace = 0.0
-                    for i in range(s.r):
-                        trace += s.inverses[(t * s.r + i) * s.r + i]
-                    largest = fmax(largest, trace)
-    return value, largest
-
-
-def best_move(
-    const double[:, ::1] points,
-    const double[::1] weights,
-    const double[::1] origin,
-    int[::1] labels,
-    double[::1] cell_weights,
-    double[:, ::1] cell_means,
-    int[::1] cell_counts,
-    int form,
-    const double[::1] coefficients,
-    const double[:, :, ::1] bases,
-    const int[::1] ranks,
-    double min_weight,
-    double[::1] scratch,
-):
-    """Return the largest gain of any allowed move, its row and its cell.
-
-    Arguments as in ``exchange_pass``; nothing is moved. A move whose first-order
-    gain is no larger than the best exact gain so far is not evaluated. The gain is
-    -inf (row -1) without an allowed move, and +inf if the information is singular.
-    """
-    cdef State s
-    cdef Py_ssize_t row, b, i, r = points.shape[1], k = cell_weights.shape[0]
-    cdef Py_ssize_t best_row = -1, best_cell = -1
-    cdef int a
-    cdef double weight, rest, guard, gain, alpha, beta, bound, best_gain = -INFINITY
-    cdef const double* x
-    with nogil:
-        describe(
-            &s, points, weights, origin, labels, cell_weights, cell_means,
-            cell_counts, form, coefficients, bases, ranks, min_weight, scratch,
-        )
-        if refresh(&s):
-            best_gain = INFINITY
-        else:
-            for row in range(points.shape[0]):
-                a = s.labels[row]
-                if s.cell_counts[a] == 1:
-                    continue
-                weight = s.weights[row]
-                if s.cell_weights[a] - weight < min_weight:
-                    continue
-                rest = remainder_of(&s, row, s.v)
-                guard = screen(&s, row, rest)
-                leave(&s)
-                alpha = weight * (rest / s.cell_weights[a])
-                x = s.points + row * r
-                for b in range(k):
-                    if b == a:
-                        continue
-                    beta = weight * (
-                        s.cell_weights[b] / (s.cell_weights[b] + weight)
-                    )
-                    # the first-order gain, and what rounding may hide
-                    bound = beta * (guard - s.distances[b])
-                    if bound <= best_gain:
-                        continue
-                    for i in range(r):
-                        s.u[i] = x[i] - s.cell_means[b * r + i]
-                    gain = exact_gain(&s, alpha, beta)
-                    if gain > best_gain:
-                        best_gain, best_row, best_cell = gain, row, b
-    return best_gain, best_row, best_cell

@@ -139,14 +139,6 @@ def _ranked(values):
     return ranked
 
 
-def _metric(problem, partition):
-    """The criterion's gradient at a partition, the identity if it is singular."""
-    if not np.isfinite(partition.value):
-        return np.eye(problem.points.shape[1])
-    information = problem.information(partition.cell_weights, partition.cell_means)
-    return problem.gradient(information)
-
-
 def _largest_gain(partitions):
     """Largest gain of exchanges after their starts had settled."""
     return max(each.value - each.settled_value for each in partitions)
@@ -169,9 +161,8 @@ def _swap(problem, starts, n_bins, n_swaps, random_state, climb):
             described = best
             if not np.isfinite(best.value):
                 break
-            metric = _metric(problem, best)
             offsets = problem.points - best.cell_means[best.labels]
-            distortion = np.abs(np.sum((offsets @ metric) * offsets, axis=1))
+            distortion = np.abs(np.sum((offsets @ best.metric) * offsets, axis=1))
             chances = [
                 np.cumsum(problem.weights),
                 np.cumsum(problem.weights * distortion),
@@ -182,7 +173,7 @@ def _swap(problem, starts, n_bins, n_swaps, random_state, climb):
         centers[random_state.randint(n_bins)] = problem.points[
             min(atom, len(level) - 1)
         ]
-        labels = nearest_cell(problem.points, centers, metric)
+        labels = nearest_cell(problem.points, centers, best.metric)
         candidate = climb(problem, labels, target=best.value, reserve=reserve)
         found.append(candidate)
         reserve = max(reserve, _largest_gain([candidate]))
@@ -249,7 +240,7 @@ def search_partition(
         return _follow(there, labels, n_bins, early, options, settle=settle, **ends)
 
     def carried(there, each):
-        return nearest_cell(there.points, each.cell_means, _metric(there, each))
+        return nearest_cell(there.points, each.cell_means, each.metric)
 
     if isinstance(init, str):
         given = []
