@@ -8,18 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 from joblib import Parallel, delayed
-from sklearn.utils import check_random_state
 
 from skquant.criteria import NormalizedTrace
 from skquant.solvers._assignment import nearest_cell
 from skquant.solvers._exchange import exchange
 from skquant.solvers._interval import interval_cells
-from skquant.solvers._seeding import (
-    draw_centers,
-    kmeans_start,
-    random_start,
-    seeded_start,
-)
+from skquant.solvers._seeding import kmeans_start, random_start, seeded_starts
 
 # A large table is searched by means of neighboring atoms: their number grows with the
 # root of the atoms times the coordinates of the cell means, within limits. They stand
@@ -97,17 +91,6 @@ def _counted(partition, *before):
         n_moves=sum(each.n_moves for each in done),
         n_visits=sum(each.n_visits for each in done),
     )
-
-
-def _one_start(problem, n_bins, number, seed, init, centers, kmeans_options, climb):
-    random_state = check_random_state(seed)
-    if init == "random":
-        labels = random_start(problem, n_bins, random_state)
-    elif centers is not None:
-        labels = seeded_start(problem, n_bins, centers, number == 0, random_state)
-    else:
-        labels, _, _ = kmeans_start(problem, n_bins, random_state, **kmeans_options)
-    return climb(problem, labels)
 
 
 def _exceeds(value, other, margin=_ROUNDING):
@@ -195,6 +178,20 @@ def _coarse_size(n_atoms, n_bins, n_coordinates):
     return int(size) if size <= _COARSE_SHARE * n_atoms else n_atoms
 
 
+def _starting_labels(
+    problem, n_bins, n_init, init, kmeans_options, random_state, n_jobs
+):
+    if init == "random":
+        return [random_start(problem, n_bins, random_state) for _ in range(n_init)]
+    if kmeans_options is None:
+        return seeded_starts(problem, n_bins, n_init, random_state)
+    fits = Parallel(n_jobs=n_jobs, prefer="threads")(
+        delayed(kmeans_start)(problem, n_bins, seed, **kmeans_options)
+        for seed in draw_seeds(random_state, n_init)
+    )
+    return [labels for labels, _, _ in fits]
+
+
 def search_partition(
     problem,
     n_bins,
@@ -229,6 +226,7 @@ def search_partition(
     whole = problem.with_criterion(early[-1])
     if selection is None or len(early) < len(steps):
         selection = whole
+    side_by_side = Parallel(n_jobs=n_jobs, prefer="threads")
     searched = whole
     size = _coarse_size(n_atoms, n_bins, n_coordinates)
     if size < n_atoms:
@@ -244,14 +242,11 @@ def search_partition(
 
     if isinstance(init, str):
         given = []
-        centers = None
-        if init == "kmeans" and kmeans_options is None:
-            centers = draw_centers(searched, n_bins, n_init, random_state)
-        starts = Parallel(n_jobs=n_jobs, prefer="threads")(
-            delayed(_one_start)(
-                searched, n_bins, number, seed, init, centers, kmeans_options, climb
+        starts = side_by_side(
+            delayed(climb)(searched, labels)
+            for labels in _starting_labels(
+                searched, n_bins, n_init, init, kmeans_options, random_state, n_jobs
             )
-            for number, seed in enumerate(draw_seeds(random_state, n_init))
         )
     else:
         given = [_follow(whole, init, n_bins, early, options)]
@@ -285,7 +280,7 @@ def search_partition(
         most = min(_CLIMBERS, max(1, _CLIMBING_ATOMS // n_atoms))
         candidates = climbers[: most * _CANDIDATES_A_CLIMBER]
         labelings = [carried(whole, each) for each in candidates]
-        settled = Parallel(n_jobs=n_jobs, prefer="threads")(
+        settled = side_by_side(
             delayed(climb)(whole, labelings[i], settle=False)
             for i in _ranked(values(whole, labelings))[:most]
         )

@@ -40,10 +40,11 @@ def kmeans_start(problem, n_bins, random_state, *, max_iter=300, tol=1e-4):
 
 
 @single_threaded
-def draw_centers(problem, n_bins, n_starts, random_state):
-    """Return k-means++ seeds of several starts, one of which are the first ``n_bins``.
+def seeded_starts(problem, n_bins, n_starts, random_state):
+    """Return labels of the Voronoi cells of k-means++ seeds, for each start.
 
-    What follows fills the gaps that the first leave: others take some of all.
+    The first start has the first seeds. What follow fill the gaps between them: the
+    other starts take some of all.
     """
     n_centers = n_bins * min(n_starts, _SEEDS_A_CELL)
     part = slice(_SEED_ATOMS_A_CELL * n_centers)
@@ -55,15 +56,10 @@ def draw_centers(problem, n_bins, n_starts, random_state):
             sample_weight=weights / weights.max(),
             random_state=random_state,
         )
-    return centers
-
-
-def seeded_start(problem, n_bins, centers, first, random_state):
-    """Return the labels of the Voronoi cells of some centers, of the first ones."""
-    chosen = slice(n_bins)
-    if not first:
-        chosen = random_state.permutation(len(centers))[:n_bins]
-    return _voronoi_cells(problem, centers[chosen])
+    chosen = [np.arange(n_bins)]
+    while len(chosen) < n_starts:
+        chosen.append(random_state.permutation(len(centers))[:n_bins])
+    return [_voronoi_cells(problem, centers[each]) for each in chosen]
 
 
 def random_start(problem, n_bins, random_state):

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from unittest import mock
 
 import numpy as np
 
@@ -329,6 +330,7 @@ def visits(report, _):
     """How often a default D fit looks at a row of the whole table."""
     from skquant import DOptimality
     from skquant.solvers import _search
+    from skquant.solvers._assignment import nearest_cell
     from skquant.solvers._problem import build_problem
 
     n, d, n_bins = 1_000_000, 3, 8
@@ -339,10 +341,27 @@ def visits(report, _):
         problem, _ = build_problem(
             scores, np.ones(n), DOptimality(), 1e-10, np.random.RandomState(0)
         )
-        result = _search.search_partition(
-            problem, n_bins, np.random.RandomState(0), n_init=8, n_swaps=20
-        )
-        report.add(f"visits a row, {name}", (n, d, n_bins), visits=result.n_visits / n)
+        seen = []
+        with (
+            mock.patch.object(_search, "exchange", spied(_search.exchange, n, seen)),
+            mock.patch.object(_search, "nearest_cell", spied(nearest_cell, n, seen)),
+        ):
+            _search.search_partition(
+                problem, n_bins, np.random.RandomState(0), n_init=8, n_swaps=20
+            )
+        report.add(f"visits a row, {name}", (n, d, n_bins), visits=sum(seen) / n)
+
+
+def spied(function, n, seen):
+    """Note how many rows of a table of n a function of the search looks at."""
+
+    def call(problem_or_points, *arguments, **options):
+        result = function(problem_or_points, *arguments, **options)
+        if len(getattr(problem_or_points, "points", problem_or_points)) == n:
+            seen.append(getattr(result, "n_visits", n))
+        return result
+
+    return call
 
 
 def growth(report, repeats, largest):
