@@ -32,10 +32,10 @@ _RETURNS_A_SWAP = 0.2
 _LEAST_RETURNS = 4
 
 # So many of the partitions found are exchanged on the whole table, within so many atoms
-# of all together; for each some are looked at there.
+# of all together. Where there is a choice, some are looked at there for each.
 _CLIMBERS = 2
 _CLIMBING_ATOMS = 600_000
-_CANDIDATES_A_CLIMBER = 4
+_CANDIDATES_A_CLIMBER = 3
 
 # Where the means lose more than this share of the information, swaps are tried on the
 # whole table, too, within so many atoms of all together.
@@ -278,7 +278,7 @@ def search_partition(
     if searched is not whole:
         # atoms tell which of them are good
         most = min(_CLIMBERS, max(1, _CLIMBING_ATOMS // n_atoms))
-        candidates = climbers[: most * _CANDIDATES_A_CLIMBER]
+        candidates = climbers[: _CANDIDATES_A_CLIMBER * most if most > 1 else 1]
         labelings = [carried(whole, each) for each in candidates]
         settled = side_by_side(
             delayed(climb)(whole, labelings[i], settle=False)
