@@ -31,9 +31,11 @@ _ALIKE = 1e-5
 _RETURNS_A_SWAP = 0.2
 _LEAST_RETURNS = 4
 
-# So many of the partitions found are exchanged on the whole table, within so many atoms
-# of all together. Where there is a choice, some are looked at there for each.
+# Partitions of the means are exchanged on the whole table: these at least, more where a
+# mean stands for many atoms, within so many atoms of all together. Where there is a
+# choice, some are looked at there for each.
 _CLIMBERS = 2
+_ATOMS_A_MEAN_A_CLIMBER = 4
 _CLIMBING_ATOMS = 600_000
 _CANDIDATES_A_CLIMBER = 3
 
@@ -277,7 +279,8 @@ def search_partition(
     climbers = best_first(searched, [*climbers, *found])
     if searched is not whole:
         # atoms tell which of them are good
-        most = min(_CLIMBERS, max(1, _CLIMBING_ATOMS // n_atoms))
+        most = max(_CLIMBERS, n_atoms // (_ATOMS_A_MEAN_A_CLIMBER * size))
+        most = min(most, max(1, _CLIMBING_ATOMS // n_atoms))
         candidates = climbers[: _CANDIDATES_A_CLIMBER * most if most > 1 else 1]
         labelings = [carried(whole, each) for each in candidates]
         settled = side_by_side(
