@@ -2,6 +2,98 @@
 # cython: initializedcheck=False
 """Cells of neighboring points: a table split again and again across its widest cell."""
 
+cdef extern from *:
+    """
+    #include "_lanes.h"
+
+    /* Weight, weighted sums and weighted sums of squares of points relative to the
+       first of them: their differences have the digits.
+       IN points (n, r), weights (n,); OUT sums (1 + 2 r,). */
+    SKQUANT_INLINE void skquant_sum_squares_known(
+        const double* SKQUANT_RESTRICT points, const double* SKQUANT_RESTRICT weights,
+        const Py_ssize_t n, const Py_ssize_t r, double* SKQUANT_RESTRICT sums)
+    {
+        for (Py_ssize_t j = 0; j < 1 + 2 * r; j++) sums[j] = 0.0;
+        for (Py_ssize_t i = 0; i < n; i++) {
+            sums[0] += weights[i];
+            for (Py_ssize_t j = 0; j < r; j++) {
+                const double offset = points[i * r + j] - points[j];
+                const double weighted = weights[i] * offset;
+                sums[1 + j] += weighted;
+                sums[1 + r + j] += weighted * offset;
+            }
+        }
+    }
+
+    /* Put the points below a level along an axis first, without a branch: where a
+       point belongs cannot be foreseen. Returns their number.
+       INOUT points (n, r), weights (n,); scratch others (n, 1 + r). */
+    SKQUANT_INLINE Py_ssize_t skquant_partition_known(
+        double* points, double* weights, const Py_ssize_t n, const Py_ssize_t r,
+        const Py_ssize_t axis, const double level, double* SKQUANT_RESTRICT others)
+    {
+        Py_ssize_t low = 0, high = 0;
+        for (Py_ssize_t i = 0; i < n; i++) {
+            const Py_ssize_t below = points[i * r + axis] < level;
+            double* SKQUANT_RESTRICT other = others + high * (1 + r);
+            other[0] = weights[i];
+            weights[low] = other[0];
+            for (Py_ssize_t j = 0; j < r; j++) other[1 + j] = points[i * r + j];
+            for (Py_ssize_t j = 0; j < r; j++) points[low * r + j] = other[1 + j];
+            low += below;
+            high += 1 - below;
+        }
+        for (Py_ssize_t i = 0; i < high; i++) {
+            weights[low + i] = others[i * (1 + r)];
+            for (Py_ssize_t j = 0; j < r; j++)
+                points[(low + i) * r + j] = others[i * (1 + r) + 1 + j];
+        }
+        return low;
+    }
+
+    /* A known number of coordinates keeps the sums in registers. */
+    #define SKQUANT_KNOWN(R) case R: { \
+        double kept[1 + 2 * R]; \
+        skquant_sum_squares_known(points, weights, n, R, kept); \
+        for (Py_ssize_t j = 0; j < 1 + 2 * R; j++) sums[j] = kept[j]; \
+        break; }
+
+    static void skquant_sum_squares(
+        const double* points, const double* weights, Py_ssize_t n, Py_ssize_t r,
+        double* sums)
+    {
+        switch (r) {
+            SKQUANT_KNOWN(1) SKQUANT_KNOWN(2) SKQUANT_KNOWN(3) SKQUANT_KNOWN(4)
+            SKQUANT_KNOWN(5) SKQUANT_KNOWN(6) SKQUANT_KNOWN(7) SKQUANT_KNOWN(8)
+            default: skquant_sum_squares_known(points, weights, n, r, sums);
+        }
+    }
+
+    #undef SKQUANT_KNOWN
+    #define SKQUANT_KNOWN(R) case R: \
+        return skquant_partition_known(points, weights, n, R, axis, level, others);
+
+    static Py_ssize_t skquant_partition(
+        double* points, double* weights, Py_ssize_t n, Py_ssize_t r, Py_ssize_t axis,
+        double level, double* others)
+    {
+        switch (r) {
+            SKQUANT_KNOWN(1) SKQUANT_KNOWN(2) SKQUANT_KNOWN(3) SKQUANT_KNOWN(4)
+            SKQUANT_KNOWN(5) SKQUANT_KNOWN(6) SKQUANT_KNOWN(7) SKQUANT_KNOWN(8)
+            default: return skquant_partition_known(
+                points, weights, n, r, axis, level, others);
+        }
+    }
+    """
+    Py_ssize_t partition "skquant_partition"(
+        double* points, double* weights, Py_ssize_t n, Py_ssize_t r, Py_ssize_t axis,
+        double level, double* others
+    ) noexcept nogil
+    void sum_squares "skquant_sum_squares"(
+        const double* points, const double* weights, Py_ssize_t n, Py_ssize_t r,
+        double* sums
+    ) noexcept nogil
+
 cdef struct Tree:
     Py_ssize_t r
     double* points        # (n, r), the points of a leaf side by side
@@ -13,55 +105,27 @@ cdef struct Tree:
     Py_ssize_t* axes      # (m,), a leaf's widest coordinate
     double* spreads       # (m,), weight times variance along it
     Py_ssize_t* heap      # (m,), leaves, the widest first
-    double* sums          # (2, r)
+    double* sums          # (1 + 2 r,), of a leaf
 
 
 cdef void describe(Tree* t, Py_ssize_t leaf) noexcept nogil:
     """Set weight, mean, widest coordinate and spread of a leaf."""
-    cdef Py_ssize_t r = t.r, row, j
-    cdef double total = 0.0, offset, spread
-    # relative to one of them: their differences have the digits
-    cdef const double* first = t.points + t.starts[leaf] * r
-    cdef const double* x
-    for j in range(2 * r):
-        t.sums[j] = 0.0
-    for row in range(t.starts[leaf], t.stops[leaf]):
-        x = t.points + row * r
-        total += t.weights[row]
-        for j in range(r):
-            offset = x[j] - first[j]
-            t.sums[j] += t.weights[row] * offset
-            t.sums[r + j] += t.weights[row] * offset * offset
+    cdef Py_ssize_t r = t.r, start = t.starts[leaf], j
+    cdef double total, offset, spread
+    sum_squares(
+        t.points + start * r, t.weights + start, t.stops[leaf] - start, r, t.sums
+    )
+    total = t.sums[0]
     t.leaf_weights[leaf] = total
     t.spreads[leaf] = 0.0
     t.axes[leaf] = 0
     for j in range(r):
-        offset = t.sums[j] / total
-        t.leaf_means[leaf * r + j] = first[j] + offset
-        spread = t.sums[r + j] - offset * t.sums[j]
+        offset = t.sums[1 + j] / total
+        t.leaf_means[leaf * r + j] = t.points[start * r + j] + offset
+        spread = t.sums[1 + r + j] - offset * t.sums[1 + j]
         if spread > t.spreads[leaf]:
             t.spreads[leaf] = spread
             t.axes[leaf] = j
-
-
-cdef Py_ssize_t partition(Tree* t, Py_ssize_t leaf) noexcept nogil:
-    """Put the points of a leaf below its mean first; return the first of the others."""
-    cdef Py_ssize_t r = t.r, axis = t.axes[leaf], j
-    cdef Py_ssize_t low = t.starts[leaf], high = t.stops[leaf] - 1
-    cdef double level = t.leaf_means[leaf * r + axis]
-    cdef double* a
-    cdef double* b
-    while True:
-        while low <= high and t.points[low * r + axis] < level:
-            low += 1
-        while low <= high and not t.points[high * r + axis] < level:
-            high -= 1
-        if low > high:
-            return low
-        a, b = t.points + low * r, t.points + high * r
-        for j in range(r):
-            a[j], b[j] = b[j], a[j]
-        t.weights[low], t.weights[high] = t.weights[high], t.weights[low]
 
 
 cdef void sink(Tree* t, Py_ssize_t size) noexcept nogil:
@@ -98,14 +162,15 @@ def merge_neighbors(
     double[::1] leaf_weights,       # OUT (m,)
     double[:, ::1] leaf_means,      # OUT (m, r)
     Py_ssize_t[:, ::1] places,      # scratch (4, m)
-    double[::1] scratch,            # scratch (m + 2 r,)
+    double[:, ::1] others,          # scratch (n, 1 + r)
+    double[::1] scratch,            # scratch (m + 1 + 2 r,)
 ):
     """Split the leaf of the widest coordinate at its mean, until there are m leaves.
 
     Returns the number of leaves, fewer than m if there are no more distinct points.
     """
     cdef Tree t
-    cdef Py_ssize_t most = leaf_weights.shape[0], size = 1, leaf, middle
+    cdef Py_ssize_t most = leaf_weights.shape[0], size = 1, leaf, start, axis, middle
     with nogil:
         t.r = points.shape[1]
         t.points, t.weights = &points[0, 0], &weights[0]
@@ -119,7 +184,12 @@ def merge_neighbors(
             leaf = t.heap[0]
             if not t.spreads[leaf] > 0.0:
                 break
-            middle = partition(&t, leaf)
+            start = t.starts[leaf]
+            axis = t.axes[leaf]
+            middle = start + partition(
+                t.points + start * t.r, t.weights + start, t.stops[leaf] - start, t.r,
+                axis, t.leaf_means[leaf * t.r + axis], &others[0, 0],
+            )
             if middle == t.starts[leaf] or middle == t.stops[leaf]:
                 # equal but for rounding
                 t.spreads[leaf] = 0.0

@@ -404,7 +404,8 @@ def exchange(
                     reach *= 2.0 if rise > 0.0 else 0.25
                     gain += rise
                     means = None if rise > 0.0 else means
-        if gain < least_gain:
+        if gain < least_gain or (least_gain > 0.0 and passes < at_once):
+            # the last pass found none; what little gains is not worth certifying
             break
         if target > -np.inf and visit.evaluate()[0] + 2.0 * gain < target:
             break

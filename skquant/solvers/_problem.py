@@ -74,7 +74,8 @@ class Problem:
             weights,
             means,
             np.empty((4, n_points), dtype=np.intp),
-            np.empty(n_points + 2 * r),
+            np.empty((len(table.points), 1 + r)),
+            np.empty(n_points + 1 + 2 * r),
         )
         order = random_state.permutation(size)
         return replace(self, points=means[order], weights=weights[order])
