@@ -46,7 +46,7 @@ _SWAPPED_ATOMS = 400_000
 
 # Among means of atoms a round that gains less than this share of what noise adds to the
 # optimum, a coordinate of the cell means over the atoms, is the last.
-_SHARE_OF_NOISE = 0.001
+_SHARE_OF_NOISE = 0.01
 
 # Tables up to this size follow a criterion's continuation from every start.
 _SMALL_TABLE = 100
