@@ -18,11 +18,12 @@ class DExchangeQuantizer(BaseQuantizer):
 
     From several starts, any move of one row to another cell that raises the
     criterion is made, until none is left; then random swaps of cells look for a
-    better basin. At such a partition under D-optimality every row is nearest, in
-    the metric of the inverse retained information, to the mean of its own cell, so
-    the labels are those of a rule of score space. Under other criteria the same
-    rule with the criterion's gradient as metric is close; ``rule_agreement_``
-    says how close.
+    better basin. On thousands of rows starts and swaps see means of neighboring rows,
+    the exchange at the end all of them. At such a partition under D-optimality every
+    row is nearest, in the metric of the inverse retained information, to the mean of
+    its own cell, so the labels are those of a rule of score space. Under other
+    criteria the same rule with the criterion's gradient as metric is close;
+    ``rule_agreement_`` says how close.
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ class DExchangeQuantizer(BaseQuantizer):
         What is maximized. A user's object without a closed form takes a slower
         path; unless it declares ``concave = True`` its stability is not certified.
     init : {"kmeans", "random"} or array-like of int of shape (n,), default="kmeans"
-        Starts: weighted k-means in whitened coordinates, the Voronoi cells of
+        Starts: the Voronoi cells of k-means++ seeds in whitened coordinates or of
         random rows, or one given labeling with labels in ``0..n_bins-1``.
     n_init : int, default=8
         Number of starts; one for a given labeling.

@@ -20,10 +20,11 @@ class KMeansQuantizer(BaseQuantizer):
 
     The trace of the retained matrix is what k-means maximizes in coordinates in
     which the full information is the identity. Each start of scikit-learn's k-means
-    is followed by relocation of single rows, so the inertia is never above that of
-    plain k-means, and the rule, nearest mean, reproduces the labels. The best start
-    is then improved by random swaps, three a start: one cell's center is replaced by a
-    random row, and the result kept if it is better.
+    is followed by relocation of single rows, so its inertia only falls, and the rule,
+    nearest mean, reproduces the labels. The best start is then improved by random
+    swaps, three a start: one cell's center is replaced by a random row, and the result
+    kept if it is better. On thousands of rows starts and swaps see means of neighboring
+    rows, the relocation at the end all of them.
 
     Parameters
     ----------

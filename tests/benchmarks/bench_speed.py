@@ -1,4 +1,4 @@
-"""Ratios of times against other programs, growth with the table, and row visits.
+"""Ratios of times against other programs, growth with the table, visits and memory.
 
 Each comparison alternates the two programs in one run and prints the ratio of their
 median times, how good the results are beside it. Programs that are not installed are
@@ -401,7 +401,44 @@ def growth(report, repeats, largest):
         report.add(f"exponent over {name}", "", exponent=exponent)
 
 
-PARTS = ["peer", "kmeans", "intervals", "predict", "purify", "visits", "growth"]
+# What is loaded late is loaded before the first reading.
+MEMORY = """
+import resource, sys
+import numpy as np
+import skquant
+name, n, d, n_bins = sys.argv[1], *map(int, sys.argv[2:])
+quantizer = getattr(skquant, name)(n_bins, random_state=0)
+scores = np.random.default_rng(0).normal(size=(n, d))
+quantizer.fit(scores[:3000])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+quantizer.fit(scores)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+def memory(report, largest):
+    """What a fit adds to the peak of a process of its own, beyond the table."""
+    for name, table in [
+        ("KMeansQuantizer", (1_000_000, 3, 8)),
+        ("SoftVoronoiQuantizer", (1_000_000, 8, 64)),
+        ("DExchangeQuantizer", (1_000_000, 8, 8)),
+        *(("DExchangeQuantizer", (n, 3, 8)) for n in (10**6, 10**7) if n <= largest),
+    ]:
+        (added,) = output_of(sys.executable, MEMORY, name, *table)
+        size = 8 * table[0] * table[1]
+        report.add(f"memory, {name}", table, MB=added / 2**20, tables=added / size)
+
+
+PARTS = [
+    "peer",
+    "kmeans",
+    "intervals",
+    "predict",
+    "purify",
+    "visits",
+    "memory",
+    "growth",
+]
 
 
 def main():
@@ -409,7 +446,7 @@ def main():
     parser.add_argument("--peer", default=os.environ.get("SKQUANT_PEER"))
     parser.add_argument("--first", help="where the first purify is installed")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--largest", type=float, default=1e7, help="n of the growth")
+    parser.add_argument("--largest", type=float, default=1e7, help="largest n")
     parser.add_argument("--only", nargs="*", default=PARTS, choices=PARTS)
     parser.add_argument("--json")
     arguments = parser.parse_args()
@@ -421,6 +458,7 @@ def main():
         "predict": lambda: predictions(report, arguments.repeats),
         "purify": lambda: purification(report, arguments.first, arguments.repeats),
         "visits": lambda: visits(report, arguments.repeats),
+        "memory": lambda: memory(report, arguments.largest),
         "growth": lambda: growth(report, arguments.repeats, arguments.largest),
     }
     for name in arguments.only:
