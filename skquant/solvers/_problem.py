@@ -18,7 +18,7 @@ from skquant.information import (
 from skquant.solvers._coarse_kernel import merge_neighbors
 
 # So many atoms tell where the others lie.
-_COARSENED_ATOMS = 500_000
+_COARSENED_ATOMS = 250_000
 
 
 @dataclass(frozen=True)

@@ -81,14 +81,11 @@ def _follow(problem, labels, n_bins, steps, options, **ends):
             result = exchange(step, labels, n_bins, **options)
         labels = result.labels
         done.append(result)
-    return _counted(*done[::-1])
-
-
-def _counted(partition, *before):
-    """The partition, with the work of those that led to it."""
-    done = partition, *before
+    if len(done) == 1:
+        return result
+    # with the work of all that led to it
     return replace(
-        partition,
+        result,
         n_iter=sum(each.n_iter for each in done),
         n_moves=sum(each.n_moves for each in done),
         n_visits=sum(each.n_visits for each in done),
