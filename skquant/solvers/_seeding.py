@@ -10,9 +10,10 @@ from sklearn.exceptions import ConvergenceWarning
 from skquant._validation import single_threaded
 from skquant.solvers._assignment import nearest_cell
 
-# All starts together have so many seeds a cell, drawn from so many atoms each.
-_SEEDS_A_CELL = 3
-_SEED_ATOMS_A_CELL = 50
+# Starts share their seeds: two a cell, one more for so many starts. So many atoms do
+# for each seed.
+_STARTS_A_SEED = 8
+_ATOMS_A_SEED = 50
 
 # What is passed on from here was checked when it came in.
 _CHECKED = {"assume_finite": True, "skip_parameter_validation": True}
@@ -46,8 +47,8 @@ def seeded_starts(problem, n_bins, n_starts, random_state):
     The first start has the first seeds. What follow fill the gaps between them: the
     other starts take some of all.
     """
-    n_centers = n_bins * min(n_starts, _SEEDS_A_CELL)
-    part = slice(_SEED_ATOMS_A_CELL * n_centers)
+    n_centers = n_bins * min(n_starts, 2 + n_starts // _STARTS_A_SEED)
+    part = slice(_ATOMS_A_SEED * n_centers)
     points, weights = problem.points[part], problem.weights[part]
     with config_context(**_CHECKED):
         centers, _ = kmeans_plusplus(
