@@ -232,10 +232,14 @@ def slow_neighbors(points, weights, n_leaves):
     return leaves
 
 
+@pytest.mark.parametrize("d", [1, 3, 8, 10])
 @pytest.mark.parametrize("n_leaves", [1, 2, 7, 64])
-def test_neighbors_agree_with_their_twin(n_leaves):
+def test_neighbors_agree_with_their_twin(n_leaves, d):
     rng = np.random.default_rng(n_leaves)
-    problem = problem_of(700, weights=rng.exponential(size=700))
+    scores, weights = rng.normal(size=(700, d)), rng.exponential(size=700)
+    problem = build_problem(
+        scores, weights, DOptimality(), 1e-10, np.random.RandomState(0)
+    )[0]
     leaves = slow_neighbors(problem.points, problem.weights, n_leaves)
     coarse = problem.coarse(n_leaves, np.random.RandomState(0))
     weights = np.array([problem.weights[rows].sum() for rows in leaves])
