@@ -14,6 +14,7 @@ from skquant import (
     NormalizedTrace,
     ProfiledDOptimality,
 )
+from skquant.exceptions import RuleExtensionWarning
 from skquant.solvers import _exchange, _search
 from skquant.solvers._assignment import nearest_cell
 from skquant.solvers._exchange import (
@@ -426,3 +427,15 @@ def test_cells_at_the_limit_are_not_reported_as_light(seed, recwarn):
         scores, sample_weight=weights
     )
     assert not [each for each in recwarn if "not reached" in str(each.message)]
+
+
+@pytest.mark.parametrize("n", [8_000, 20_000])
+def test_cells_of_equal_weight_are_still_good(n):
+    """Rounding bars no row of the repair that makes them equal."""
+    scores = np.random.default_rng(n).normal(size=(n, 2))
+    quantizer = DExchangeQuantizer(5, min_bin_weight=0.2, random_state=0)
+    with pytest.warns(RuleExtensionWarning):
+        quantizer.fit(scores)
+    np.testing.assert_array_equal(quantizer.cell_weights_, n / 5)
+    free = DExchangeQuantizer(5, random_state=0).fit(scores).retention_
+    assert quantizer.retention_ > 0.95 * free

@@ -49,29 +49,31 @@ def raise_light_cells(problem, labels, n_bins, min_bin_weight):
     """
     weights = problem.weights
     shares = np.bincount(labels, weights, minlength=n_bins)
-    if min_bin_weight <= 0.0 or shares.min() >= min_bin_weight:
+    # rounding must not bar the last row of what is just enough
+    least = min_bin_weight * (1.0 - 1e-12)
+    if least <= 0.0 or shares.min() >= least:
         return labels
     repaired = labels.copy()
     for cell in np.argsort(shares, kind="stable"):
         members = repaired == cell
-        if not members.any() or shares[cell] >= min_bin_weight:
+        if not members.any() or shares[cell] >= least:
             continue
         mean = weights[members] @ problem.points[members] / shares[cell]
         for row in np.argsort(np.sum((problem.points - mean) ** 2, axis=1)):
-            if shares[cell] >= min_bin_weight:
+            if shares[cell] >= least:
                 break
             donor = repaired[row]
-            if donor != cell and shares[donor] - weights[row] >= min_bin_weight:
+            if donor != cell and shares[donor] - weights[row] >= least:
                 repaired[row] = cell
                 shares[donor] -= weights[row]
                 shares[cell] += weights[row]
-    if shares.min() >= min_bin_weight:
+    if shares.min() >= least:
         return repaired
     dealt, shares = np.empty_like(labels), np.zeros(n_bins)
     for row in np.argsort(-weights, kind="stable"):
         dealt[row] = np.argmin(shares)
         shares[dealt[row]] += weights[row]
-    if shares.min() >= min_bin_weight * (1.0 - 1e-12):
+    if shares.min() >= least:
         return dealt
     return repaired
 
