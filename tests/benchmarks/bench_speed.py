@@ -401,23 +401,23 @@ def growth(report, repeats, largest):
         report.add(f"exponent over {name}", "", exponent=exponent)
 
 
-# What is loaded late is loaded before the first reading.
+# What is loaded late is loaded before; the peak of a process is at least its parent's.
 MEMORY = """
-import resource, sys
+import sys, tracemalloc
 import numpy as np
 import skquant
 name, n, d, n_bins = sys.argv[1], *map(int, sys.argv[2:])
 quantizer = getattr(skquant, name)(n_bins, random_state=0)
 scores = np.random.default_rng(0).normal(size=(n, d))
 quantizer.fit(scores[:3000])
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+tracemalloc.start()
 quantizer.fit(scores)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+print(tracemalloc.get_traced_memory()[1])
 """
 
 
 def memory(report, largest):
-    """What a fit adds to the peak of a process of its own, beyond the table."""
+    """What a fit allocates at its peak, beyond the table, in a process of its own."""
     for name, table in [
         ("KMeansQuantizer", (1_000_000, 3, 8)),
         ("SoftVoronoiQuantizer", (1_000_000, 8, 64)),
