@@ -33,6 +33,7 @@ QUANTIZERS = {
 }
 
 
+# few iterations: the rule need not reproduce every label
 @pytest.mark.filterwarnings("ignore::skquant.exceptions.RuleExtensionWarning")
 @pytest.mark.parametrize("name", QUANTIZERS)
 def test_verbose_never_changes_results(name, capsys):

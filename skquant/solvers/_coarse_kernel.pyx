@@ -190,7 +190,7 @@ def merge_neighbors(
                 t.points + start * t.r, t.weights + start, t.stops[leaf] - start, t.r,
                 axis, t.leaf_means[leaf * t.r + axis], &others[0, 0],
             )
-            if middle == t.starts[leaf] or middle == t.stops[leaf]:
+            if middle == start or middle == t.stops[leaf]:
                 # equal but for rounding
                 t.spreads[leaf] = 0.0
                 sink(&t, size)

@@ -178,13 +178,13 @@ def _coarse_size(n_atoms, n_bins, n_coordinates):
 
 
 def _starting_labels(
-    problem, n_bins, n_init, init, kmeans_options, random_state, n_jobs
+    problem, n_bins, n_init, init, kmeans_options, random_state, side_by_side
 ):
     if init == "random":
         return [random_start(problem, n_bins, random_state) for _ in range(n_init)]
     if kmeans_options is None:
         return seeded_starts(problem, n_bins, n_init, random_state)
-    fits = Parallel(n_jobs=n_jobs, prefer="threads")(
+    fits = side_by_side(
         delayed(kmeans_start)(problem, n_bins, seed, **kmeans_options)
         for seed in draw_seeds(random_state, n_init)
     )
@@ -244,7 +244,13 @@ def search_partition(
         starts = side_by_side(
             delayed(climb)(searched, labels)
             for labels in _starting_labels(
-                searched, n_bins, n_init, init, kmeans_options, random_state, n_jobs
+                searched,
+                n_bins,
+                n_init,
+                init,
+                kmeans_options,
+                random_state,
+                side_by_side,
             )
         )
     else:
