@@ -143,7 +143,7 @@ def exchange_stability(
         ruled = nearest_cell(problem.points, cells.means[occupied], metric)
         elsewhere = occupied[ruled] != atom_labels
         displaced = float(problem.weights[elsewhere].sum())
-    moves, _, _ = visit(np.empty(len(atom_labels), dtype=np.float32))
+    moves, *_ = visit()
     return StabilityReport(
         is_stable=bool(visit.certifies and moves == 0),
         best_gain=float(gain),

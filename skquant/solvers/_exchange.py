@@ -12,7 +12,6 @@ import numpy as np
 
 from skquant.solvers._assignment import (
     fill_empty_cells,
-    nearest_cell,
     raise_light_cells,
 )
 from skquant.solvers._exchange_kernel import CellExchange, sum_cells
@@ -69,7 +68,7 @@ class Partition:
     n_moves : int
         Relocations made.
     n_visits : int
-        Atoms looked at, those of one full pass for each.
+        Atoms looked at.
     converged : bool
         Whether the last full pass, from exactly rebuilt moments, found no allowed
         move that gains.
@@ -144,26 +143,37 @@ class _CompiledPass:
         self._cells = cells
         self._criterion = (_FORMS[form], coefficients, bases, ranks, min_bin_weight)
         self._gain_tol = gain_tol
-        self._whole = self._kernel(problem.points, problem.weights, cells.labels)
+        self._whole = self._kernel(
+            problem.points, problem.weights, problem.sizes, cells.labels
+        )
+        self.slack = np.asarray(self._whole.slack)
 
-    def _kernel(self, points, weights, labels):
+    def _kernel(self, points, weights, sizes, labels):
         cells = self._cells
         moments = cells.weights, cells.means, cells.counts
-        origin = cells.problem.origin
-        return CellExchange(points, weights, origin, labels, *moments, *self._criterion)
+        return CellExchange(
+            points,
+            weights,
+            sizes,
+            cells.problem.origin,
+            labels,
+            *moments,
+            *self._criterion,
+        )
 
-    def __call__(self, slack, rows=None, most_passes=1, from_labels=False):
-        options = self._gain_tol, most_passes, rows is None, from_labels, slack
+    def __call__(self, rows=None, most_passes=1, from_labels=False):
+        options = self._gain_tol, most_passes, rows is None, from_labels
         if rows is None:
             return self._whole.relocate(*options)
         problem, labels = self._cells.problem, self._cells.labels
         # side by side in memory
         table = [
             each.take(rows, axis=0)
-            for each in (problem.points, problem.weights, labels)
+            for each in (problem.points, problem.weights, problem.sizes, labels)
         ]
         result = self._kernel(*table).relocate(*options)
         labels[rows] = table[-1]
+        self.slack[rows] = -np.inf
         return result
 
     def evaluate(self):
@@ -176,8 +186,15 @@ class _CompiledPass:
         return self._cells.value(), self._cells.metric()
 
     def settle(self, target):
-        """Put all atoms into the nearest cell, while that gains; return the passes."""
+        """Put all atoms into the nearest cell, while that gains; return the visits."""
         return self._whole.settle(_SETTLED, target, _SETTLING_PASSES)
+
+    def follow(self, step):
+        """Take the cells of means moved by a step, if that raises the value.
+
+        Returns the rise, 0 if the cells stay, and the number of visits.
+        """
+        return self._whole.follow(step)
 
     def best_move(self):
         return self._whole.best_move()
@@ -191,6 +208,7 @@ class _GenericPass:
         self._cells = cells
         self._min_bin_weight = min_bin_weight
         self._gain_tol = gain_tol
+        self.slack = np.empty(len(cells.labels), dtype=np.float32)
 
     def _first_order(self, rows, metric):
         """First-order gain of each row into each cell, -inf if barred."""
@@ -233,7 +251,7 @@ class _GenericPass:
         change -= problem.information(cells.weights[pair], cells.means[pair])
         return weights, means, information + change
 
-    def __call__(self, slack, rows=None, most_passes=1, from_labels=False):
+    def __call__(self, rows=None, most_passes=1, from_labels=False):
         if rows is None:
             rows = np.arange(len(self._cells.labels))
         if from_labels:
@@ -241,14 +259,15 @@ class _GenericPass:
         total, total_gain, n_passes = 0, 0.0, 0
         while n_passes < most_passes:
             n_passes += 1
-            moves, gain = self._pass(rows, slack)
+            moves, gain = self._pass(rows)
             if moves <= 0:
-                return (total or moves), total_gain, n_passes
+                total = total or moves
+                break
             total += moves
             total_gain += gain
-        return total, total_gain, n_passes
+        return total, total_gain, n_passes, n_passes * len(rows)
 
-    def _pass(self, rows, slack):
+    def _pass(self, rows):
         cells = self._cells
         problem, information, metric = (
             cells.problem,
@@ -265,7 +284,7 @@ class _GenericPass:
             first_order = self._first_order(block, metric)
             with np.errstate(invalid="ignore"):
                 best = first_order.max(axis=1) / problem.weights[block]
-            slack[start : start + len(block)] = -best
+            self.slack[block] = -best
             screened.append(block[best > self._gain_tol])
         for row in np.concatenate(screened):
             tolerance = self._gain_tol * problem.weights[row]
@@ -294,6 +313,9 @@ class _GenericPass:
 
     def settle(self, target):
         return 0
+
+    def follow(self, step):
+        return 0.0, 0
 
     def best_move(self):
         cells = self._cells
@@ -359,48 +381,48 @@ def exchange(
         cells = Cells(problem, labels, n_bins)
     visit = make_pass(cells, min_bin_weight, gain_tol)
     n_atoms = len(problem.points)
-    slack = np.empty(n_atoms, dtype=np.float32)
     # a small table is visited whole
     at_once = _SMALL_PASSES if n_atoms <= _SMALL_TABLE else 1
     n_iter, n_moves, n_visits, active_moves, converged = 0, 0, 0, 0, False
     if settle:
-        n_visits += visit.settle(target - reserve) * n_atoms
+        n_visits += visit.settle(target - reserve)
     settled_value, metric = visit.evaluate()
     means, reach = None, _FIRST_REACH
     checkpoint = -np.inf
     most = np.inf if max_iter is None else max_iter
     if settle and settled_value + reserve < target:
         most = 0
+    exact, rebuild = not settle, False
     for n_rounds in count(1):
         if n_iter >= most:
             break
-        moves, gain, passes = visit(
-            slack,
-            most_passes=min(at_once, most - n_iter),
-            from_labels=settle or n_iter > 0,
+        moves, gain, passes, visits = visit(
+            most_passes=min(at_once, most - n_iter), from_labels=rebuild
         )
         n_iter += passes
-        n_visits += passes * n_atoms
-        if moves <= 0:
+        n_visits += visits
+        if moves < 0 or (moves == 0 and (exact or rebuild)):
             converged = moves == 0
             break
         n_moves += moves
-        active = _active_rows(slack, moves + active_moves) if at_once == 1 else ()
+        # once a pass finds none, the next is from exact moments
+        exact, rebuild = False, moves == 0 or passes < at_once
+        active = ()
+        if at_once == 1 and moves:
+            active = _active_rows(visit.slack, moves + active_moves)
         active_moves = 0
         if len(active) > n_bins:
-            active_moves, more, passes = visit(
-                slack[: len(active)], active, _ACTIVE_PASSES
-            )
+            active_moves, more, passes, visits = visit(active, _ACTIVE_PASSES)
             active_moves = max(0, active_moves)
             n_moves += active_moves
-            n_visits += passes * len(active)
+            n_visits += visits
             gain += more
             last, means = means, cells.means.copy()
             if passes == _ACTIVE_PASSES and last is not None:
                 drift, rise = means - last, np.inf
                 while rise > _RISE_TO_GO_ON * gain:
-                    n_visits += n_atoms
-                    rise = _move_on(cells, visit, reach * drift, min_bin_weight)
+                    rise, visits = visit.follow(reach * drift)
+                    n_visits += visits
                     reach *= 2.0 if rise > 0.0 else 0.25
                     gain += rise
                     means = None if rise > 0.0 else means
@@ -415,7 +437,6 @@ def exchange(
             if not checkpoint > before:
                 # gains of rounding only
                 break
-    del slack
     if n_iter and not converged:
         cells.rebuild()
     value = settled_value
@@ -434,27 +455,6 @@ def exchange(
         converged=converged,
         stable=converged and visit.certifies,
     )
-
-
-def _move_on(cells, visit, step, min_bin_weight):
-    """Take the cells of means moved by a step, if that raises the value.
-
-    Returns the rise, 0 if the cells stay.
-    """
-    value, metric = visit.evaluate()
-    if metric is None:
-        return 0.0
-    arrays = cells.labels, cells.weights, cells.means, cells.counts
-    before = [each.copy() for each in arrays]
-    cells.labels[:] = nearest_cell(cells.problem.points, cells.means + step, metric)
-    cells.rebuild()
-    if cells.counts.min() > 0 and cells.weights.min() >= min_bin_weight:
-        rise = visit.evaluate()[0] - value
-        if rise > 0.0:
-            return rise
-    for each, old in zip(arrays, before, strict=True):
-        each[:] = old
-    return 0.0
 
 
 def _active_rows(slack, moves):

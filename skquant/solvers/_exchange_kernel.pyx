@@ -10,6 +10,10 @@ of the retained information, with R = W_a - w the weight that stays, v the point
 minus the mean of what stays and u the point minus the mean of b. A pass screens
 every cell by the first-order gain in the metric G (the criterion's gradient), which
 bounds the gain from above for a concave criterion, and evaluates the rest exactly.
+
+A row that was found far from a boundary is left out until the cells have drifted that
+far: each block of rows keeps the state of the cells at its last visit, and what has
+changed since bounds how much nearer a boundary can be.
 """
 
 from libc.math cimport INFINITY, NAN, fabs, fmax, fmin, isnan, log, log1p, sqrt
@@ -138,14 +142,77 @@ cdef extern from *:
         }
     }
 
-    /* Whether labels, eight of them, differ from cells. */
-    SKQUANT_INLINE int skquant_differ(
-        const int* SKQUANT_RESTRICT labels, const double* SKQUANT_RESTRICT cells)
+    /* More than the rounding of a float. */
+    #define SKQUANT_FLOAT_ROUNDING 2e-7
+
+    /* How much nearer a boundary can be after a change of the cells: a polynomial in
+       the norm of the point. */
+    typedef struct { double constant, linear, square; } skquant_drift;
+
+    SKQUANT_INLINE double skquant_drift_of(const skquant_drift drift, const double size)
     {
-        int different = 0;
-        for (int l = 0; l < SKQUANT_LANES; l++)
-            different |= labels[l] ^ (int) cells[l];
-        return different;
+        return drift.constant + size * (drift.linear + size * drift.square);
+    }
+
+    /* The rows of at most eight points that may be nearer to a boundary than the
+       drift; INOUT row, the first one to look at; scratch rows, twice as many.
+       Returns their number. */
+    SKQUANT_CLONES
+    static Py_ssize_t skquant_near_rows(
+        const float* SKQUANT_RESTRICT slack, const float* SKQUANT_RESTRICT sizes,
+        const skquant_drift drift, Py_ssize_t* row, const Py_ssize_t stop,
+        Py_ssize_t* SKQUANT_RESTRICT rows)
+    {
+        const float up = (float) (1.0 + 5.0 * SKQUANT_FLOAT_ROUNDING);
+        const float constant = up * (float) drift.constant;
+        const float linear = up * (float) drift.linear;
+        const float square = up * (float) drift.square;
+        Py_ssize_t n = 0, i = *row;
+        for (; i + SKQUANT_LANES <= stop && n < SKQUANT_LANES; i += SKQUANT_LANES) {
+            int near[SKQUANT_LANES], any = 0;
+            SKQUANT_EACH_LANE {
+                const float size = sizes[i + l];
+                near[l] = !(slack[i + l] > constant + size * (linear + size * square));
+            }
+            for (int l = 0; l < SKQUANT_LANES; l++) any |= near[l];
+            if (any) {
+                for (int l = 0; l < SKQUANT_LANES; l++) {
+                    rows[n] = i + l;
+                    n += near[l];
+                }
+            }
+        }
+        for (; i < stop && n < SKQUANT_LANES; i++) {
+            rows[n] = i;
+            n += !(slack[i] > constant + sizes[i] * (linear + sizes[i] * square));
+        }
+        *row = n > SKQUANT_LANES ? rows[SKQUANT_LANES] : i;
+        return n < SKQUANT_LANES ? n : SKQUANT_LANES;
+    }
+
+    /* Keep the distances of eight points, less a drift; NaN of a point that must stay,
+       for it may be free later. */
+    SKQUANT_INLINE void skquant_keep_slack(
+        const double* SKQUANT_RESTRICT nearest, const float* SKQUANT_RESTRICT sizes,
+        const skquant_drift drift, const Py_ssize_t* rows, const Py_ssize_t n,
+        float* SKQUANT_RESTRICT slack)
+    {
+        for (Py_ssize_t l = 0; l < n; l++) {
+            const Py_ssize_t i = rows[l];
+            slack[i] = (float) (nearest[l] - skquant_drift_of(drift, sizes[i]));
+            slack[i] = nearest[l] < INFINITY ? slack[i] : NAN;
+        }
+    }
+
+    /* Take a drift off the slack of n points. */
+    SKQUANT_CLONES
+    static void skquant_take_off(
+        float* SKQUANT_RESTRICT slack, const float* SKQUANT_RESTRICT sizes,
+        const skquant_drift drift, const Py_ssize_t n)
+    {
+        for (Py_ssize_t i = 0; i < n; i++)
+            slack[i] = (float) (slack[i] * (1.0 - SKQUANT_FLOAT_ROUNDING)
+                - skquant_drift_of(drift, sizes[i]));
     }
 
     /* What the lanes hold of one point, cells side by side. OUT out (k,). */
@@ -211,7 +278,23 @@ cdef extern from *:
         const double* cell_weights, const double* inverse_weights, const double* least,
         Py_ssize_t r, Py_ssize_t k, double* x, double* nearest
     ) noexcept nogil
-    int differ "skquant_differ"(const int* labels, const double* cells) noexcept nogil
+    ctypedef struct Drift "skquant_drift":
+        double constant
+        double linear
+        double square
+    double drift_of "skquant_drift_of"(Drift drift, double size) noexcept nogil
+    Py_ssize_t near_rows "skquant_near_rows"(
+        const float* slack, const float* sizes, Drift drift, Py_ssize_t* row,
+        Py_ssize_t stop, Py_ssize_t* rows
+    ) noexcept nogil
+    void keep_slack "skquant_keep_slack"(
+        const double* nearest, const float* sizes, Drift drift, const Py_ssize_t* rows,
+        Py_ssize_t n, float* slack
+    ) noexcept nogil
+    void take_off "skquant_take_off"(
+        float* slack, const float* sizes, Drift drift, Py_ssize_t n
+    ) noexcept nogil
+    double FLOAT_ROUNDING "SKQUANT_FLOAT_ROUNDING"
     void distances "skquant_distances"(
         const double* x, double level, double rate, const double* squares,
         const double* products, const double* inverse_weights, Py_ssize_t r,
@@ -230,6 +313,13 @@ cdef extern from *:
 cdef enum:
     LANES = 8
     BLOCK = 8192
+    # rows that share a state of the cells at their last visit
+    VISIT = 1024
+    # moves of them after which the next visit is to all
+    UNSETTLED = 16
+
+# More than the rounding of a double.
+cdef double DOUBLE_ROUNDING = 1e-15
 
 # Forms of the exact gain, shared with the Python side.
 cdef enum:
@@ -266,6 +356,9 @@ cdef struct State:
     double* inverse_weights  # (k,)
     double* least          # (k,), weight that must stay; infinite for a single row
     double* distances      # (k,)
+    double* shifts         # (k,), of drift_since
+    double* drifts         # (k,)
+    double* reaches        # (k,)
     double* u
     double* v
     double* block          # (r, r)
@@ -280,6 +373,125 @@ cdef struct State:
     double* leaving_square  # (n_terms + 1,), those times v
     double* arriving       # (r,), one of them times u
     double min_weight
+    # distance that is left to a boundary
+    float* slack           # (n,), a lower bound, as of the block's last visit
+    const float* sizes     # (n,), norms of the points
+    double* heaviest       # (blocks,), weight of the heaviest row
+    double* visited        # (blocks, state_size), the cells at the last visit
+    char* known            # (blocks,), whether slack holds
+
+
+cdef inline double larger(double x, double y) noexcept nogil:
+    return x if x > y else y
+
+
+cdef Py_ssize_t state_size(State* s) noexcept nogil:
+    return s.k * (s.r + 2) + s.r * s.r
+
+
+cdef void keep_state(State* s, double* kept) noexcept nogil:
+    """Copy what distances depend on, for drift_since."""
+    cdef Py_ssize_t r = s.r, k = s.k
+    memcpy(kept, s.products, r * k * sizeof(double))
+    memcpy(kept + r * k, s.squares, k * sizeof(double))
+    memcpy(kept + (r + 1) * k, s.inverse_weights, k * sizeof(double))
+    memcpy(kept + (r + 2) * k, s.metric, r * r * sizeof(double))
+
+
+cdef bint drift_since(
+    State* s, const double* kept, double heaviest, Drift* drift
+) noexcept nogil:
+    """Bound the change of the distances since a kept state; return if that succeeds.
+
+    The distance of x in cell a is the least, over b, of
+
+        f_b - f_a - q_a e,    f_b = mu_b' G mu_b - 2 x' G mu_b,    q_a = x' G x + f_a,
+
+    with e = (1 + w / W_b) / (1 - w / W_a) - 1. The first difference changes by no more
+    than the spread of the changes of f, the last term by the change of q_a times e and
+    q_a times the change of e.
+    """
+    cdef Py_ssize_t r = s.r, k = s.k, b, j
+    cdef const double* products = kept
+    cdef const double* squares = kept + r * k
+    cdef const double* inverse_weights = kept + (r + 1) * k
+    cdef const double* metric = kept + (r + 2) * k
+    cdef double low = -INFINITY, high = -INFINITY, shift = 0.0
+    cdef double spread = 0.0, mean, far = 0.0, change, share = 0.0, shares = 0.0
+    cdef double excess, more, turned = 0.0, size = 0.0
+    for b in range(k):
+        change = s.squares[b] - squares[b]
+        low, high = larger(-change, low), larger(change, high)
+        change = s.inverse_weights[b] - inverse_weights[b]
+        share = larger(larger(s.inverse_weights[b], inverse_weights[b]), share)
+        shares = larger(larger(change, -change), shares)
+        s.drifts[b] = s.shifts[b] = s.reaches[b] = 0.0
+    low = -low
+    for j in range(r):
+        mean = 0.0
+        for b in range(k):
+            mean += s.products[j * k + b] - products[j * k + b]
+        mean /= k
+        for b in range(k):
+            change = s.products[j * k + b] - products[j * k + b]
+            s.shifts[b] += change * change
+            s.drifts[b] += (change - mean) * (change - mean)
+            s.reaches[b] += s.means[j * k + b] * s.means[j * k + b]
+    for b in range(k):
+        shift = larger(s.shifts[b], shift)
+        spread = larger(s.drifts[b], spread)
+        far = larger(s.reaches[b], far)
+    for j in range(r * r):
+        change = s.metric[j] - metric[j]
+        turned += change * change
+        size += s.metric[j] * s.metric[j]
+    share *= heaviest
+    if not share < 0.5:
+        return False
+    shares *= heaviest
+    shift, far = sqrt(shift), sqrt(far)
+    excess = 2.0 * share / (1.0 - share)
+    more = shares * ((1.0 + share) / (1.0 - share) + 1.0) / (1.0 - share)
+    size = sqrt(size) * (more + DOUBLE_ROUNDING)
+    drift.constant = high - low + excess * larger(-low, high) + size * far * far
+    drift.linear = 2.0 * sqrt(spread) + excess * shift + 2.0 * size * far
+    drift.square = excess * sqrt(turned) + size
+    return True
+
+
+cdef Py_ssize_t next_rows(
+    State* s,
+    Py_ssize_t* position,         # INOUT the first row not looked at
+    Py_ssize_t stop,
+    bint every,                   # IN whether all rows must be visited
+    Drift drift,                  # IN since slack held
+    Py_ssize_t* rows,             # OUT (LANES,) at most, scratch (2 * LANES,)
+) noexcept nogil:
+    """Find the next rows that may be near a boundary; return their number."""
+    cdef Py_ssize_t n_rows = 0
+    if not every:
+        return near_rows(s.slack, s.sizes, drift, position, stop, rows)
+    while position[0] < stop and n_rows < LANES:
+        rows[n_rows] = position[0]
+        n_rows += 1
+        position[0] += 1
+    return n_rows
+
+
+cdef const double* points_of(
+    State* s, const Py_ssize_t* rows, Py_ssize_t n_rows
+) noexcept nogil:
+    """Points of a few rows side by side; the last one fills the lanes that are left."""
+    cdef Py_ssize_t r = s.r, lane, j
+    cdef double* filled = s.lanes + r * LANES
+    cdef const double* x
+    if n_rows == LANES and rows[LANES - 1] - rows[0] == LANES - 1:
+        return s.points + rows[0] * r
+    for lane in range(LANES):
+        x = s.points + rows[lane if lane < n_rows else n_rows - 1] * r
+        for j in range(r):
+            filled[lane * r + j] = x[j]
+    return filled
 
 
 cdef int factorize(double* a, Py_ssize_t m) noexcept nogil:
@@ -590,34 +802,27 @@ cdef double screen_alone(State* s, Py_ssize_t row) noexcept nogil:
 
 cdef bint screen_rows(
     State* s,
-    Py_ssize_t start,
+    const Py_ssize_t* rows,
     Py_ssize_t n_rows,            # IN at most LANES
     bint whole,                   # IN whether the table has all rows of the cells
     double* nearest,              # OUT (LANES,)
 ) noexcept nogil:
     """Screen a few rows at once; return whether any may gain."""
-    cdef Py_ssize_t r = s.r, lane, row
-    cdef const double* points = fill_lanes(
-        s.points + start * r, n_rows, r, s.lanes + r * LANES
-    )
-    cdef const double* weights = s.weights + start
-    cdef const int* labels = s.labels + start
-    cdef double last_weights[LANES]
-    cdef int last_labels[LANES]
-    if n_rows < LANES:
-        for lane in range(LANES):
-            row = start + (lane if lane < n_rows else n_rows - 1)
-            last_weights[lane] = s.weights[row]
-            last_labels[lane] = s.labels[row]
-        weights, labels = last_weights, last_labels
+    cdef Py_ssize_t lane, row
+    cdef double weights[LANES]
+    cdef int labels[LANES]
+    for lane in range(LANES):
+        row = rows[lane if lane < n_rows else n_rows - 1]
+        weights[lane] = s.weights[row]
+        labels[lane] = s.labels[row]
     if not screen_lanes(
-        points, weights, labels, s.metric, s.squares, s.products, s.cell_weights,
-        s.inverse_weights, s.least, r, s.k, s.lanes, nearest,
+        points_of(s, rows, n_rows), weights, labels, s.metric, s.squares, s.products,
+        s.cell_weights, s.inverse_weights, s.least, s.r, s.k, s.lanes, nearest,
     ):
         return False
     for lane in range(n_rows):
         if isnan(nearest[lane]):
-            nearest[lane] = screen_alone(s, start + lane) if whole else INFINITY
+            nearest[lane] = screen_alone(s, rows[lane]) if whole else INFINITY
     return True
 
 
@@ -625,7 +830,7 @@ cdef Py_ssize_t scratch_size(State* s):
     """Number of doubles that a state needs as scratch."""
     cdef Py_ssize_t r = s.r, k = s.k, t = s.n_terms
     return (
-        (8 + t) * r * r + (8 * r + 7) * k + (t + 6) * (r + 1) + (2 * r + 3) * LANES
+        (8 + t) * r * r + (8 * r + 10) * k + (t + 6) * (r + 1) + (2 * r + 3) * LANES
     )
 
 
@@ -649,6 +854,12 @@ cdef void use_scratch(State* s, double* free):
     s.least = free
     free += k
     s.distances = free
+    free += k
+    s.shifts = free
+    free += k
+    s.drifts = free
+    free += k
+    s.reaches = free
     free += k
     s.u = free
     free += r
@@ -766,62 +977,143 @@ cdef double relocate(State* s, Py_ssize_t row, double gain_tol) noexcept nogil:
     return 0.0
 
 
-cdef bint follow_rule(State* s) noexcept nogil:
-    """Label all rows by the rule of s.slopes; the sums of the cells follow.
-
-    Returns whether a row that was nearly all of its cell left it: its sums then have
-    no digits left.
-    """
-    cdef Py_ssize_t r = s.r, lane, j, row = 0, n_rows, a, b
-    cdef double* last = s.lanes + r * LANES
-    cdef double* where = last + r * LANES
-    cdef double* largest = where + LANES
-    cdef double* moments = s.sums + s.k
-    cdef const double* rows
-    cdef const double* x
-    cdef double weight, total
-    cdef bint dominated = False
-    while row < s.n:
-        n_rows = s.n - row if s.n - row < LANES else LANES
-        rows = fill_lanes(s.points + row * r, n_rows, r, last)
-        argmax_lanes(
-            rows, s.slopes, s.slopes + s.k * r, r, s.k, s.lanes, largest, where
-        )
-        if n_rows == LANES and not differ(s.labels + row, where):
-            row += LANES
+cdef Py_ssize_t relocate_block(
+    State* s,
+    Py_ssize_t start,
+    double gain_tol,
+    bint whole,
+    double* total,                # INOUT gains
+    Py_ssize_t* visits,           # INOUT rows looked at
+) noexcept nogil:
+    """Move the rows of a block that gain; return their number."""
+    cdef Py_ssize_t block = start / VISIT, position = start, row, lane, n_rows
+    cdef Py_ssize_t moves = 0
+    cdef Py_ssize_t stop = start + VISIT if start + VISIT < s.n else s.n
+    cdef Py_ssize_t rows[2 * LANES]
+    cdef double* visited = s.visited + block * state_size(s)
+    cdef double nearest[LANES]
+    cdef double gain
+    # since the block's last visit; then since slack holds of rows that were far away
+    # from a boundary, and since this visit began, less that
+    cdef Drift drift = Drift(0.0, 0.0, 0.0), left, since, now
+    cdef bint bounded = True, every, gains
+    every = not s.known[block] or not drift_since(
+        s, visited, s.heaviest[block], &drift
+    )
+    if every:
+        drift = Drift(0.0, 0.0, 0.0)
+    left = drift
+    since = Drift(-drift.constant, -drift.linear, -drift.square)
+    keep_state(s, visited)
+    while position < stop:
+        n_rows = next_rows(s, &position, stop, every, left, rows)
+        if n_rows == 0:
+            break
+        gains = screen_rows(s, rows, n_rows, whole, nearest)
+        keep_slack(nearest, s.sizes, since, rows, n_rows, s.slack)
+        visits[0] += n_rows
+        if not gains:
             continue
         for lane in range(n_rows):
-            b = <Py_ssize_t> where[lane]
-            a = s.labels[row + lane]
-            if a == b:
+            if nearest[lane] >= 0.0:
                 continue
-            weight = s.weights[row + lane]
-            x = s.points + (row + lane) * r
-            s.labels[row + lane] = <int> b
-            s.cell_counts[a] -= 1
-            s.cell_counts[b] += 1
-            total = s.sums[a]
-            s.sums[a] -= weight
-            s.sums[b] += weight
-            dominated |= s.sums[a] < DOMINANT * total
-            for j in range(r):
-                moments[a * r + j] -= weight * x[j]
-                moments[b * r + j] += weight * x[j]
-        row += n_rows
-    return dominated
+            row = rows[lane]
+            gain = relocate(s, row, gain_tol)
+            if gain > 0.0:
+                moves += 1
+                total[0] += gain
+                s.slack[row] = -INFINITY
+                # the rest of the lanes saw another state
+                visits[0] -= n_rows - lane - 1
+                position = row + 1
+                bounded = bounded and moves < UNSETTLED and drift_since(
+                    s, visited, s.heaviest[block], &now
+                )
+                every |= not bounded
+                if bounded:
+                    left = Drift(
+                        drift.constant + now.constant, drift.linear + now.linear,
+                        drift.square + now.square,
+                    )
+                    since = Drift(
+                        now.constant - drift.constant, now.linear - drift.linear,
+                        now.square - drift.square,
+                    )
+                break
+    s.known[block] = bounded
+    take_off(s.slack + start, s.sizes + start, drift, stop - start)
+    return moves
 
 
-cdef double take_nearest(State* s) noexcept nogil:
+cdef Py_ssize_t follow_rule(State* s, bint* dominated) noexcept nogil:
+    """Label the rows by the rule of s.slopes; the sums of the cells follow.
+
+    Rows too far from a boundary for what has changed since their last visit are left
+    out. Returns the number of the others, and whether a row that was nearly all of
+    its cell left it: its sums then have no digits left.
+    """
+    cdef Py_ssize_t r = s.r, lane, j, n_rows, a, b, row, block = 0, visits = 0
+    cdef Py_ssize_t position = 0, stop
+    cdef Py_ssize_t rows[2 * LANES]
+    cdef double* where = s.lanes + 2 * r * LANES
+    cdef double* largest = where + LANES
+    cdef double* moments = s.sums + s.k
+    cdef const double* x
+    cdef double weight, total
+    cdef Drift drift
+    cdef bint every
+    dominated[0] = False
+    while position < s.n:
+        stop = position + VISIT if position + VISIT < s.n else s.n
+        every = not s.known[block] or not drift_since(
+            s, s.visited + block * state_size(s), s.heaviest[block], &drift
+        )
+        block += 1
+        while position < stop:
+            n_rows = next_rows(s, &position, stop, every, drift, rows)
+            if n_rows == 0:
+                break
+            visits += n_rows
+            argmax_lanes(
+                points_of(s, rows, n_rows), s.slopes, s.slopes + s.k * r, r, s.k,
+                s.lanes, largest, where,
+            )
+            for lane in range(n_rows):
+                row = rows[lane]
+                b = <Py_ssize_t> where[lane]
+                a = s.labels[row]
+                if a == b:
+                    continue
+                weight = s.weights[row]
+                x = s.points + row * r
+                s.labels[row] = <int> b
+                s.slack[row] = -INFINITY
+                s.cell_counts[a] -= 1
+                s.cell_counts[b] += 1
+                total = s.sums[a]
+                s.sums[a] -= weight
+                s.sums[b] += weight
+                dominated[0] |= s.sums[a] < DOMINANT * total
+                for j in range(r):
+                    moments[a * r + j] -= weight * x[j]
+                    moments[b * r + j] += weight * x[j]
+    return visits
+
+
+cdef double take_nearest(State* s, Py_ssize_t* visits) noexcept nogil:
     """Put every row into the cell of the nearest mean; return the value of the cells.
 
-    NaN if the information becomes singular or a cell too light.
+    NaN if the information becomes singular or a cell too light. INOUT visits, rows
+    looked at.
     """
     cdef Py_ssize_t r = s.r, b, j
+    cdef bint dominated
     for b in range(s.k):
         for j in range(r):
             s.slopes[b * r + j] = s.products[j * s.k + b]
         s.slopes[s.k * r + b] = -s.squares[b]
-    if follow_rule(s):
+    visits[0] += follow_rule(s, &dominated)
+    if dominated:
         sum_rows(
             s.points, s.weights, s.labels, s.n, r, s.k, s.cell_weights, s.cell_means,
             s.cell_counts, s.sums,
@@ -943,6 +1235,18 @@ cdef void sum_rows(
                 cell_means[b * r + i] /= cell_weights[b]
 
 
+cdef void forget_visits(State* s) noexcept nogil:
+    """Begin with no visits."""
+    cdef Py_ssize_t row, block
+    for block in range((s.n + VISIT - 1) / VISIT):
+        s.known[block] = False
+        s.heaviest[block] = 0.0
+    for row in range(s.n):
+        s.slack[row] = -INFINITY
+        block = row / VISIT
+        s.heaviest[block] = fmax(s.heaviest[block], s.weights[row])
+
+
 cdef class CellExchange:
     """The rows of a table and their cells, whose arrays are kept up to date."""
 
@@ -959,11 +1263,15 @@ cdef class CellExchange:
     cdef const double[:, :, ::1] bases
     cdef const int[::1] ranks
     cdef double[::1] scratch
+    cdef char[::1] known
+    cdef const float[::1] sizes
+    cdef readonly float[::1] slack
 
     def __init__(
         self,
         const double[:, ::1] points,    # IN (n, r), relative to origin
         const double[::1] weights,      # IN (n,)
+        const float[::1] sizes,         # IN (n,), no less than their norms
         const double[::1] origin,       # IN (r,)
         int[::1] labels,                # INOUT (n,)
         double[::1] cell_weights,       # INOUT (k,)
@@ -977,6 +1285,7 @@ cdef class CellExchange:
     ):
         cdef State* s = &self.s
         self.points, self.weights, self.origin = points, weights, origin
+        self.sizes = sizes
         self.labels, self.cell_weights = labels, cell_weights
         self.cell_means, self.cell_counts = cell_means, cell_counts
         self.coefficients, self.bases, self.ranks = coefficients, bases, ranks
@@ -987,8 +1296,15 @@ cdef class CellExchange:
         s.form, s.n_terms, s.ranks = form, coefficients.shape[0], &ranks[0]
         s.coefficients, s.bases = &coefficients[0], &bases[0, 0, 0]
         s.min_weight = min_weight
-        self.scratch = np.empty(scratch_size(s))
-        use_scratch(s, &self.scratch[0])
+        cdef Py_ssize_t n_blocks = (s.n + VISIT - 1) // VISIT
+        self.slack = np.empty(s.n, dtype=np.float32)
+        self.known = np.empty(n_blocks, dtype=np.int8)
+        s.slack, s.sizes, s.known = &self.slack[0], &self.sizes[0], &self.known[0]
+        self.scratch = np.empty(scratch_size(s) + n_blocks * (1 + state_size(s)))
+        s.heaviest = &self.scratch[0]
+        s.visited = s.heaviest + n_blocks
+        use_scratch(s, s.visited + n_blocks * state_size(s))
+        forget_visits(s)
 
     def relocate(
         self,
@@ -996,19 +1312,16 @@ cdef class CellExchange:
         int most_passes,                # IN passes over the rows, fewer once none moves
         bint whole,                     # IN whether the cells have no other rows
         bint from_labels,               # IN whether to recompute the cells first
-        float[::1] slack,               # OUT (n,) first-order distance to a move
     ):
         """Move every row to its best cell, at once, if that gains; repeat.
 
         Returns the number of moves, or -1 if the information is singular, the sum of
-        their gains and the number of passes.
+        their gains, the number of passes and that of rows looked at.
         """
         cdef State* s = &self.s
-        cdef Py_ssize_t position, start, stop, moves = 0, before
-        cdef double gain, total = 0.0
+        cdef Py_ssize_t start, visits = 0, moves = 0, before
+        cdef double total = 0.0
         cdef int n_passes = 0
-        cdef bint gains
-        cdef double nearest[LANES]
         with nogil:
             if from_labels:
                 sum_rows(
@@ -1022,28 +1335,11 @@ cdef class CellExchange:
                 before = moves
                 start = 0
                 while start < s.n:
-                    stop = start + LANES if start + LANES < s.n else s.n
-                    gains = screen_rows(s, start, stop - start, whole, nearest)
-                    for position in range(start, stop):
-                        slack[position] = <float> nearest[position - start]
-                    if not gains:
-                        start = stop
-                        continue
-                    for position in range(start, stop):
-                        if nearest[position - start] >= 0.0:
-                            continue
-                        gain = relocate(s, position, gain_tol)
-                        if gain > 0.0:
-                            moves += 1
-                            total += gain
-                            slack[position] = -INFINITY
-                            # the rest of the lanes saw another state
-                            stop = position + 1
-                            break
-                    start = stop
+                    moves += relocate_block(s, start, gain_tol, whole, &total, &visits)
+                    start += VISIT
                 if moves == before:
                     break
-        return moves, total, n_passes
+        return moves, total, n_passes, visits
 
     def settle(
         self,
@@ -1052,7 +1348,7 @@ cdef class CellExchange:
         int most_passes,                # IN
     ):
         """Put all rows into the cell of the nearest mean, again and again, if that
-        gains; return the number of passes.
+        gains; return the number of rows looked at.
 
         After two passes the means are extrapolated through them; what does not gain
         is taken back, and ends it, and so does a target that twice the gain of three
@@ -1061,6 +1357,7 @@ cdef class CellExchange:
         cdef State* s = &self.s
         cdef int[::1] kept = np.empty(s.n + s.k, dtype=np.int32)
         cdef int n_passes = 0, stage, accepted
+        cdef Py_ssize_t visits = 0
         cdef Py_ssize_t size = s.r * (s.k + s.r)
         cdef double value = 0.0, before, gained
         with nogil:
@@ -1079,7 +1376,7 @@ cdef class CellExchange:
                     if stage == 2 and extrapolate(s):
                         refresh(s)
                         break
-                    gained = take_nearest(s)
+                    gained = take_nearest(s, &visits)
                     n_passes += 1
                     if not gained > value:
                         take_back(s, &kept[0])
@@ -1091,7 +1388,31 @@ cdef class CellExchange:
                     break
                 if value + 2.0 * gained < target:
                     break
-        return n_passes
+        return visits
+
+    def follow(self, const double[:, ::1] step):     # IN (k, r)
+        """Take the cells of means moved by a step, if that raises the value.
+
+        Returns the rise, 0 if the cells stay, and the number of rows looked at.
+        """
+        cdef State* s = &self.s
+        cdef int[::1] kept = np.empty(s.n + s.k, dtype=np.int32)
+        cdef Py_ssize_t visits = 0, b, j
+        cdef double before, rise = 0.0
+        with nogil:
+            if not refresh(s):
+                before = value_of(s)
+                keep_sums(s)
+                keep_labels(s, &kept[0])
+                for b in range(s.k):
+                    for j in range(s.r):
+                        s.means[j * s.k + b] += step[b, j]
+                project_cells(s.metric, s.means, s.r, s.k, s.products, s.squares)
+                rise = take_nearest(s, &visits) - before
+                if not rise > 0.0:
+                    take_back(s, &kept[0])
+                    rise = 0.0
+        return rise, visits
 
     def evaluate(self, double[:, ::1] metric):
         """Return the criterion's value and the largest trace of an inverse.
@@ -1125,6 +1446,7 @@ cdef class CellExchange:
         cdef Py_ssize_t start = 0, stop, row, b, best_row = -1, best_cell = -1
         cdef double best_gain = -INFINITY, lightest = INFINITY, gain, most, rest
         cdef double nearest[LANES]
+        cdef Py_ssize_t rows[LANES]
         with nogil:
             if refresh(s):
                 best_gain, start = INFINITY, s.n
@@ -1132,7 +1454,9 @@ cdef class CellExchange:
                 lightest = fmin(lightest, s.cell_weights[b])
             while start < s.n:
                 stop = start + LANES if start + LANES < s.n else s.n
-                screen_rows(s, start, stop - start, True, nearest)
+                for row in range(start, stop):
+                    rows[row - start] = row
+                screen_rows(s, rows, stop - start, True, nearest)
                 for row in range(start, stop):
                     most = bound(s.weights[row], lightest, nearest[row - start])
                     if most <= best_gain:

@@ -125,6 +125,15 @@ class Problem:
         return self.criterion.efficiency(self.in_columns(information), self.reference)
 
     @cached_property
+    def sizes(self):
+        """Norms of the points, rounded up, float32 of shape (n,)."""
+        sizes = np.empty(len(self.points), dtype=np.float32)
+        for block, _ in row_blocks(len(self.points)):
+            square = np.einsum("ij,ij->i", self.points[block], self.points[block])
+            sizes[block] = np.sqrt(square) * (1.0 + 2e-7)
+        return sizes
+
+    @cached_property
     def log_det_terms(self):
         """Coefficients (t,), bases (t, r, r) and ranks (t,) of a criterion's terms.
 
