@@ -1266,6 +1266,7 @@ cdef class CellExchange:
     cdef char[::1] known
     cdef const float[::1] sizes
     cdef readonly float[::1] slack
+    cdef object kept
 
     def __init__(
         self,
@@ -1305,6 +1306,12 @@ cdef class CellExchange:
         s.visited = s.heaviest + n_blocks
         use_scratch(s, s.visited + n_blocks * state_size(s))
         forget_visits(s)
+
+    cdef room_for_labels(self):
+        # fresh pages cost more than what is written on them
+        if self.kept is None:
+            self.kept = np.empty(self.s.n + self.s.k, dtype=np.int32)
+        return self.kept
 
     def relocate(
         self,
@@ -1355,7 +1362,7 @@ cdef class CellExchange:
         passes does not reach.
         """
         cdef State* s = &self.s
-        cdef int[::1] kept = np.empty(s.n + s.k, dtype=np.int32)
+        cdef int[::1] kept = self.room_for_labels()
         cdef int n_passes = 0, stage, accepted
         cdef Py_ssize_t visits = 0
         cdef Py_ssize_t size = s.r * (s.k + s.r)
@@ -1396,7 +1403,7 @@ cdef class CellExchange:
         Returns the rise, 0 if the cells stay, and the number of rows looked at.
         """
         cdef State* s = &self.s
-        cdef int[::1] kept = np.empty(s.n + s.k, dtype=np.int32)
+        cdef int[::1] kept = self.room_for_labels()
         cdef Py_ssize_t visits = 0, b, j
         cdef double before, rise = 0.0
         with nogil:
