@@ -282,7 +282,6 @@ cdef extern from *:
         double constant
         double linear
         double square
-    double drift_of "skquant_drift_of"(Drift drift, double size) noexcept nogil
     Py_ssize_t near_rows "skquant_near_rows"(
         const float* slack, const float* sizes, Drift drift, Py_ssize_t* row,
         Py_ssize_t stop, Py_ssize_t* rows
@@ -294,7 +293,6 @@ cdef extern from *:
     void take_off "skquant_take_off"(
         float* slack, const float* sizes, Drift drift, Py_ssize_t n
     ) noexcept nogil
-    double FLOAT_ROUNDING "SKQUANT_FLOAT_ROUNDING"
     void distances "skquant_distances"(
         const double* x, double level, double rate, const double* squares,
         const double* products, const double* inverse_weights, Py_ssize_t r,
