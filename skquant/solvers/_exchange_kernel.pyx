@@ -354,9 +354,6 @@ cdef struct State:
     double* inverse_weights  # (k,)
     double* least          # (k,), weight that must stay; infinite for a single row
     double* distances      # (k,)
-    double* shifts         # (k,), of drift_since
-    double* drifts         # (k,)
-    double* reaches        # (k,)
     double* u
     double* v
     double* block          # (r, r)
@@ -415,7 +412,8 @@ cdef bint drift_since(
     cdef const double* inverse_weights = kept + (r + 1) * k
     cdef const double* metric = kept + (r + 2) * k
     cdef double low = -INFINITY, high = -INFINITY, shift = 0.0
-    cdef double spread = 0.0, mean, far = 0.0, change, share = 0.0, shares = 0.0
+    cdef double spread = 0.0, far = 0.0, change, all_of_it, apart, reach
+    cdef double share = 0.0, shares = 0.0
     cdef double excess, more, turned = 0.0, size = 0.0
     for b in range(k):
         change = s.squares[b] - squares[b]
@@ -423,22 +421,21 @@ cdef bint drift_since(
         change = s.inverse_weights[b] - inverse_weights[b]
         share = larger(larger(s.inverse_weights[b], inverse_weights[b]), share)
         shares = larger(larger(change, -change), shares)
-        s.drifts[b] = s.shifts[b] = s.reaches[b] = 0.0
     low = -low
     for j in range(r):
-        mean = 0.0
+        s.arriving[j] = 0.0
         for b in range(k):
-            mean += s.products[j * k + b] - products[j * k + b]
-        mean /= k
-        for b in range(k):
-            change = s.products[j * k + b] - products[j * k + b]
-            s.shifts[b] += change * change
-            s.drifts[b] += (change - mean) * (change - mean)
-            s.reaches[b] += s.means[j * k + b] * s.means[j * k + b]
+            s.arriving[j] += (s.products[j * k + b] - products[j * k + b]) / k
     for b in range(k):
-        shift = larger(s.shifts[b], shift)
-        spread = larger(s.drifts[b], spread)
-        far = larger(s.reaches[b], far)
+        all_of_it = apart = reach = 0.0
+        for j in range(r):
+            change = s.products[j * k + b] - products[j * k + b]
+            all_of_it += change * change
+            change -= s.arriving[j]
+            apart += change * change
+            reach += s.means[j * k + b] * s.means[j * k + b]
+        shift, spread = larger(all_of_it, shift), larger(apart, spread)
+        far = larger(reach, far)
     for j in range(r * r):
         change = s.metric[j] - metric[j]
         turned += change * change
@@ -828,7 +825,7 @@ cdef Py_ssize_t scratch_size(State* s):
     """Number of doubles that a state needs as scratch."""
     cdef Py_ssize_t r = s.r, k = s.k, t = s.n_terms
     return (
-        (8 + t) * r * r + (8 * r + 10) * k + (t + 6) * (r + 1) + (2 * r + 3) * LANES
+        (8 + t) * r * r + (8 * r + 7) * k + (t + 6) * (r + 1) + (2 * r + 3) * LANES
     )
 
 
@@ -852,12 +849,6 @@ cdef void use_scratch(State* s, double* free):
     s.least = free
     free += k
     s.distances = free
-    free += k
-    s.shifts = free
-    free += k
-    s.drifts = free
-    free += k
-    s.reaches = free
     free += k
     s.u = free
     free += r

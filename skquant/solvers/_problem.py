@@ -126,11 +126,11 @@ class Problem:
 
     @cached_property
     def sizes(self):
-        """Norms of the points, rounded up, float32 of shape (n,)."""
+        """Norms of the points, rounded up; ndarray of float32 of shape (n,)."""
         sizes = np.empty(len(self.points), dtype=np.float32)
         for block, _ in row_blocks(len(self.points)):
             square = np.einsum("ij,ij->i", self.points[block], self.points[block])
-            sizes[block] = np.sqrt(square) * (1.0 + 2e-7)
+            sizes[block] = np.nextafter(np.sqrt(square).astype(np.float32), np.inf)
         return sizes
 
     @cached_property
