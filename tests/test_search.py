@@ -12,6 +12,7 @@ from skquant import (
     DOptimality,
     EOptimality,
     NormalizedTrace,
+    PowerMean,
     ProfiledDOptimality,
 )
 from skquant.exceptions import RuleExtensionWarning
@@ -200,14 +201,15 @@ def test_rows_far_from_a_boundary_are_left_out_without_a_difference(
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.2])
-def test_means_are_moved_on_only_uphill(floor):
-    problem = problem_of(2_000)
+@pytest.mark.parametrize("criterion", [DOptimality(), PowerMean(-2.0)], ids=repr)
+def test_means_are_moved_on_only_uphill(criterion, floor):
+    problem = problem_of(2_000, criterion)
     best = exchange(problem, voronoi_labels(problem, 4), 4, min_bin_weight=floor)
+    start = exchange(problem, voronoi_labels(problem, 4), 4, max_iter=1)
     rng = np.random.default_rng(0)
     taken = 0
     for _ in range(40):
         step = 0.3 * rng.normal(size=(4, 3))
-        start = exchange(problem, voronoi_labels(problem, 4), 4, max_iter=1)
         cells = Cells(problem, start.labels, 4)
         labels, before = cells.labels.copy(), cells.value()
         rise, visits = make_pass(cells, floor, 1e-12).follow(step)

@@ -12,6 +12,7 @@ import numpy as np
 
 from skquant.solvers._assignment import (
     fill_empty_cells,
+    nearest_cell,
     raise_light_cells,
 )
 from skquant.solvers._exchange_kernel import CellExchange, sum_cells
@@ -315,7 +316,22 @@ class _GenericPass:
         return 0
 
     def follow(self, step):
-        return 0.0, 0
+        cells = self._cells
+        value, metric = self.evaluate()
+        if metric is None:
+            return 0.0, 0
+        points = cells.problem.points
+        arrays = cells.labels, cells.weights, cells.means, cells.counts
+        before = [each.copy() for each in arrays]
+        cells.labels[:] = nearest_cell(points, cells.means + step, metric)
+        cells.rebuild()
+        rise = 0.0
+        if cells.counts.min() > 0 and cells.weights.min() >= self._min_bin_weight:
+            rise = max(0.0, cells.value() - value)
+        if rise == 0.0:
+            for each, old in zip(arrays, before, strict=True):
+                each[:] = old
+        return rise, len(points)
 
     def best_move(self):
         cells = self._cells
