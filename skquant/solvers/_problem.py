@@ -106,7 +106,7 @@ class Problem:
         for block, _ in row_blocks(len(self.points)):
             weighted = self.weights[block, None] * self.points[block]
             square = square + weighted.T @ self.points[block]
-            mean = mean + weighted.sum(axis=0)
+            mean = mean + self.weights[block] @ self.points[block]
         cross = np.outer(mean, self.origin)
         return square + cross + cross.T + np.outer(self.origin, self.origin)
 

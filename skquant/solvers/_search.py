@@ -248,7 +248,7 @@ def search_partition(
                 n_bins,
                 n_init,
                 init,
-                kmeans_options,
+                kmeans_options if searched is whole else None,
                 random_state,
                 side_by_side,
             )
