@@ -23,8 +23,8 @@ class KMeansQuantizer(BaseQuantizer):
     is followed by relocation of single rows, so its inertia only falls, and the rule,
     nearest mean, reproduces the labels. The best start is then improved by random
     swaps, three a start: one cell's center is replaced by a random row, and the result
-    kept if it is better. On thousands of rows starts and swaps see means of neighboring
-    rows, the relocation at the end all of them.
+    kept if it is better. On thousands of rows the starts are k-means++ seeds, starts
+    and swaps see means of neighboring rows, and the relocation at the end all of them.
 
     Parameters
     ----------

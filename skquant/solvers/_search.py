@@ -26,6 +26,10 @@ _COARSE_SHARE = 0.5
 _ROUNDING = 1e-12
 _ALIKE = 1e-5
 
+# Rough starts settle where cells have so many points a coordinate, and among means;
+# with fewer, relocating one by one from the start ends better.
+_SETTLING_POINTS = 100
+
 # Swaps may lead back to the best partition so often, a share of their number but
 # these at least, before it counts as the best there is.
 _RETURNS_A_SWAP = 0.2
@@ -231,7 +235,11 @@ def search_partition(
     if size < n_atoms:
         searched = whole.coarse(size, random_state)
 
-    def climb(there, labels, settle=searched is not whole, **ends):
+    rough = (
+        searched is not whole or n_atoms >= _SETTLING_POINTS * n_bins * n_coordinates
+    )
+
+    def climb(there, labels, settle=rough, **ends):
         if there is not whole:
             ends["least_gain"] = _SHARE_OF_NOISE * n_bins * n_coordinates / n_atoms
         return _follow(there, labels, n_bins, early, options, settle=settle, **ends)
@@ -286,9 +294,14 @@ def search_partition(
         most = min(most, max(1, _CLIMBING_ATOMS // n_atoms))
         candidates = climbers[: _CANDIDATES_A_CLIMBER * most if most > 1 else 1]
         labelings = [carried(whole, each) for each in candidates]
-        settled = side_by_side(
-            delayed(climb)(whole, labelings[i], settle=False)
-            for i in _ranked(values(whole, labelings))[:most]
+        first, *others = _ranked(values(whole, labelings))[:most]
+        settled = [climb(whole, labelings[first], settle=False)]
+        ends = {}
+        if selection is whole:
+            # the others go on as long as they may become better
+            ends = dict(target=settled[0].value)
+        settled += side_by_side(
+            delayed(climb)(whole, labelings[i], settle=False, **ends) for i in others
         )
         kept = np.trace(searched.full_information()) / n_coordinates
         if 1.0 - kept > _COARSE_LOSS:
