@@ -361,6 +361,53 @@ def test_partitions_of_a_large_table_are_judged_by_its_atoms(monkeypatch):
     assert 1 <= len(whole) <= 2 and result.value == max(whole)
 
 
+def test_partitions_that_fall_behind_on_the_whole_table_are_given_up(monkeypatch):
+    """By the criterion of the exchange; not where another one chooses."""
+    n = 60_000
+    problem = problem_of(n)
+    seen = []
+    follow = _search._follow
+
+    def spy(there, *arguments, **options):
+        result = follow(there, *arguments, **options)
+        if len(there.points) == n:
+            seen.append((options.get("target", -np.inf), result))
+        return result
+
+    monkeypatch.setattr(_search, "_follow", spy)
+    result = search_partition(problem, 6, np.random.RandomState(0), n_swaps=3)
+    first, *others = seen
+    assert first[0] == -np.inf and first[1].stable and result.stable
+    assert {target for target, _ in others} == {first[1].value}
+    given_up = [each for _, each in others if not each.converged]
+    assert given_up and all(each.value < first[1].value for each in given_up)
+
+    seen.clear()
+    search_partition(
+        problem.whitened(NormalizedTrace()),
+        6,
+        np.random.RandomState(0),
+        n_swaps=3,
+        selection=problem,
+    )
+    assert len(seen) > 1 and all(each.stable for _, each in seen)
+
+
+@pytest.mark.parametrize("n, settles", [(1_199, False), (1_200, True)])
+def test_small_tables_of_full_cells_settle_first(monkeypatch, n, settles):
+    problem = problem_of(n)
+    seen = []
+    follow = _search._follow
+
+    def spy(*arguments, **options):
+        seen.append(options["settle"])
+        return follow(*arguments, **options)
+
+    monkeypatch.setattr(_search, "_follow", spy)
+    assert search_partition(problem, 4, np.random.RandomState(0), n_init=2).stable
+    assert seen == [settles] * 2
+
+
 @pytest.mark.parametrize("max_iter", [None, 1])
 def test_swaps_on_the_whole_table_where_coarse_points_lose_much(max_iter):
     """In eight coordinates they do; the winner is exchanged to its end."""

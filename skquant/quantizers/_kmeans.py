@@ -37,7 +37,8 @@ class KMeansQuantizer(BaseQuantizer):
     max_iter : int, default=300
         Most iterations of k-means, and most full passes of the exchange.
     tol : float, default=1e-6
-        Relative tolerance of k-means.
+        Relative tolerance of k-means. On thousands of rows, where the starts are seeds
+        alone, it has no effect.
     rank_rtol : float, default=1e-10
         Relative tolerance of the rank; 1e-6 at least for float32 scores.
     n_jobs : int, default=None

@@ -296,12 +296,11 @@ def search_partition(
         labelings = [carried(whole, each) for each in candidates]
         first, *others = _ranked(values(whole, labelings))[:most]
         settled = [climb(whole, labelings[first], settle=False)]
-        ends = {}
-        if selection is whole:
-            # the others go on as long as they may become better
-            ends = dict(target=settled[0].value)
+        # the others go on as long as they may become better
+        target = settled[0].value if selection is whole else -np.inf
         settled += side_by_side(
-            delayed(climb)(whole, labelings[i], settle=False, **ends) for i in others
+            delayed(climb)(whole, labelings[i], settle=False, target=target)
+            for i in others
         )
         kept = np.trace(searched.full_information()) / n_coordinates
         if 1.0 - kept > _COARSE_LOSS:
