@@ -1,11 +1,12 @@
 """Ratios of times against other programs, growth with the table, visits and memory.
 
 Each comparison alternates the two programs in one run, with a new seed for both in each
-repetition, and prints the ratio of their median times and beside it the medians of how
-good the results are: one seed is luck. Programs that are not installed are
-left out and said so: scikit-learn's KMeans is always there, kmeans1d, ckwrap and faiss
-are imported where they can be, and scorequant 0.4.0 needs a Python >= 3.12 of its own,
-whose second call counts::
+repetition, and prints the ratio of their median times, the medians of how good the
+results are, and the mean of their difference with its standard error. One seed is luck,
+and so is one table: the peer gets a new table each time, too. Programs that are not
+installed are left out and said so: scikit-learn's KMeans is always there, kmeans1d,
+ckwrap and faiss are imported where they can be, and scorequant 0.4.0 needs a Python >=
+3.12 of its own, whose second call counts::
 
     env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE \
         python tests/benchmarks/bench_speed.py --peer PYTHON --json bench_speed.json
@@ -121,6 +122,10 @@ class Report:
         ours(0)
         pairs = np.array([[theirs(seed), ours(seed)] for seed in range(repeats)])
         seconds, figures = np.median(pairs, axis=0).T
+        gains = pairs[:, 1, 1] - pairs[:, 0, 1]
+        difference = {"mean_gain": gains.mean()}
+        if repeats > 1:
+            difference["error"] = np.std(gains, ddof=1) / np.sqrt(repeats)
         self.add(
             job,
             table,
@@ -129,6 +134,7 @@ class Report:
             other_seconds=seconds[0],
             figure=figures[1],
             other_figure=figures[0],
+            **difference,
         )
 
 
@@ -169,23 +175,26 @@ def against_peer(report, peer, repeats):
         for table in [(20000, 3, 8), (20000, 8, 64)]
     ]
     for kind, estimator, (n, d, n_bins) in jobs:
-        scores = normal_scores(n, d)
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "scores.npy")
-            np.save(path, scores)
 
-            def theirs(seed, path=path, n_bins=n_bins, kind=kind):
+        def ours(seed, estimator=estimator, n=n, d=d, n_bins=n_bins):
+            scores = normal_scores(n, d, 142 + seed)
+            return second_call(fitted(estimator(n_bins), scores))(seed)
+
+        def theirs(seed, kind=kind, n=n, d=d, n_bins=n_bins):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "scores.npy")
+                np.save(path, normal_scores(n, d, 142 + seed))
                 options = path, n_bins, kind, seed
                 return output_of(peer, PEER, *options, JAX_ENABLE_X64="1")
 
-            report.compare(
-                f"{kind} / scorequant",
-                (n, d, n_bins),
-                second_call(fitted(estimator(n_bins), scores)),
-                theirs,
-                # a pair takes minutes at 64 cells
-                repeats if n_bins < 64 else 1,
-            )
+        # a pair takes minutes at 64 cells
+        report.compare(
+            f"{kind} / scorequant",
+            (n, d, n_bins),
+            ours,
+            theirs,
+            repeats if n_bins < 64 else 1,
+        )
 
 
 def against_kmeans(report, repeats):
