@@ -1041,11 +1041,11 @@ cdef Py_ssize_t follow_rule(State* s, bint* dominated) noexcept nogil:
     out. Returns the number of the others, and whether a row that was nearly all of
     its cell left it: its sums then have no digits left.
     """
-    cdef Py_ssize_t r = s.r, lane, j, n_rows, a, b, row, block = 0, visits = 0
-    cdef Py_ssize_t position = 0, stop
-    cdef Py_ssize_t rows[2 * LANES]
-    cdef double* where = s.lanes + 2 * r * LANES
-    cdef double* largest = where + LANES
+    cdef Py_ssize_t r = s.r, i, j, n_rows, found, a, b, row, block = 0, visits = 0
+    cdef Py_ssize_t position = 0, stop, n_moved
+    cdef Py_ssize_t rows[VISIT + 2 * LANES]
+    cdef Py_ssize_t moved[VISIT + LANES]
+    cdef double where[VISIT + LANES]
     cdef double* moments = s.sums + s.k
     cdef const double* x
     cdef double weight, total
@@ -1058,34 +1058,39 @@ cdef Py_ssize_t follow_rule(State* s, bint* dominated) noexcept nogil:
             s, s.visited + block * state_size(s), s.heaviest[block], &drift
         )
         block += 1
+        # one after the other, without a branch: a wrong guess waits for the cells of
+        # eight rows
+        n_rows = 0
         while position < stop:
-            n_rows = next_rows(s, &position, stop, every, drift, rows)
-            if n_rows == 0:
+            found = next_rows(s, &position, stop, every, drift, rows + n_rows)
+            if found == 0:
                 break
-            visits += n_rows
             argmax_lanes(
-                points_of(s, rows, n_rows), s.slopes, s.slopes + s.k * r, r, s.k,
-                s.lanes, largest, where,
+                points_of(s, rows + n_rows, found), s.slopes, s.slopes + s.k * r, r,
+                s.k, s.lanes, s.lanes + 2 * r * LANES, where + n_rows,
             )
-            for lane in range(n_rows):
-                row = rows[lane]
-                b = <Py_ssize_t> where[lane]
-                a = s.labels[row]
-                if a == b:
-                    continue
-                weight = s.weights[row]
-                x = s.points + row * r
-                s.labels[row] = <int> b
-                s.slack[row] = -INFINITY
-                s.cell_counts[a] -= 1
-                s.cell_counts[b] += 1
-                total = s.sums[a]
-                s.sums[a] -= weight
-                s.sums[b] += weight
-                dominated[0] |= s.sums[a] < DOMINANT * total
-                for j in range(r):
-                    moments[a * r + j] -= weight * x[j]
-                    moments[b * r + j] += weight * x[j]
+            n_rows += found
+        visits += n_rows
+        n_moved = 0
+        for i in range(n_rows):
+            moved[n_moved] = i
+            n_moved += s.labels[rows[i]] != <int> where[i]
+        for i in range(n_moved):
+            row = rows[moved[i]]
+            a, b = s.labels[row], <Py_ssize_t> where[moved[i]]
+            weight = s.weights[row]
+            x = s.points + row * r
+            s.labels[row] = <int> b
+            s.slack[row] = -INFINITY
+            s.cell_counts[a] -= 1
+            s.cell_counts[b] += 1
+            total = s.sums[a]
+            s.sums[a] -= weight
+            s.sums[b] += weight
+            dominated[0] |= s.sums[a] < DOMINANT * total
+            for j in range(r):
+                moments[a * r + j] -= weight * x[j]
+                moments[b * r + j] += weight * x[j]
     return visits
 
 
