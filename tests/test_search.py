@@ -469,7 +469,7 @@ def test_swaps_end_when_they_lead_nowhere_else():
     assert attempts(20, lambda *_, **__: worse) == 40
 
 
-def test_swaps_are_followed_only_where_exchanges_gained_as_much():
+def test_swaps_are_followed_only_where_exchanges_gained_twice_as_much():
     """Others keep the labels to which they settled."""
     problem = problem_of(5_000)
     starts = [
@@ -487,7 +487,7 @@ def test_swaps_are_followed_only_where_exchanges_gained_as_much():
         before = [*starts, *found[:number]]
         best = max(each.value for each in before)
         gain = max(each.value - each.settled_value for each in before)
-        assert (each.n_iter == 0) == (each.settled_value < best - gain)
+        assert (each.n_iter == 0) == (each.settled_value < best - 0.5 * gain)
         left += each.n_iter == 0
     assert 3 < left < len(found) - 3
 

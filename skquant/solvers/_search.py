@@ -35,6 +35,10 @@ _SETTLING_POINTS = 100
 _RETURNS_A_SWAP = 0.2
 _LEAST_RETURNS = 4
 
+# A swap that has settled may be behind by this share of the most that relocating one by
+# one has gained so far.
+_SHARE_OF_RESERVE = 0.5
+
 # Partitions of the means are exchanged on the whole table: these at least, more where a
 # mean stands for many atoms, within so many atoms of all together. Where there is a
 # choice, some are looked at there for each.
@@ -137,11 +141,11 @@ def _swap(problem, starts, n_bins, n_swaps, random_state, climb):
     has come back so often that a better one is unlikely, no others are tried. Every
     swap tries two atoms, one drawn by its weight and one by its share of the
     distortion: outliers need cells of their own in heavy tails, and only there. Only
-    where the swap settles within what exchanges gained so far is it followed.
+    where the swap settles within reach of the best is it followed.
     """
     best, returns = starts[0], 0
     found, described = [], None
-    reserve = _largest_gain(starts)
+    largest_gain = _largest_gain(starts)
     for attempt in range(2 * n_swaps if n_bins > 1 else 0):
         if described is not best:
             described = best
@@ -160,9 +164,10 @@ def _swap(problem, starts, n_bins, n_swaps, random_state, climb):
             min(atom, len(level) - 1)
         ]
         labels = nearest_cell(problem.points, centers, best.metric)
+        reserve = _SHARE_OF_RESERVE * largest_gain
         candidate = climb(problem, labels, target=best.value, reserve=reserve)
         found.append(candidate)
-        reserve = max(reserve, _largest_gain([candidate]))
+        largest_gain = max(largest_gain, _largest_gain([candidate]))
         if _exceeds(candidate.value, best.value, _ALIKE):
             returns = 0
         elif not _exceeds(best.value, candidate.value, _ALIKE):
