@@ -1058,8 +1058,8 @@ cdef Py_ssize_t follow_rule(State* s, bint* dominated) noexcept nogil:
             s, s.visited + block * state_size(s), s.heaviest[block], &drift
         )
         block += 1
-        # one after the other, without a branch: a wrong guess waits for the cells of
-        # eight rows
+        # the labels of the whole block first: a branch between them, guessed wrong,
+        # would wait for the logits of eight rows
         n_rows = 0
         while position < stop:
             found = next_rows(s, &position, stop, every, drift, rows + n_rows)
