@@ -226,7 +226,8 @@ def _deployed_rule(problem, labels, n_bins):
     """
     steps = [problem.with_criterion(each) for each in continuation(problem.criterion)]
     rules = [partition_rule(step, labels, n_bins) for step in steps]
-    if len(rules) > 1:
-        rules.append(anneal_rule(problem, rules[0]))
+    if len(rules) == 1:
+        return rules[0]
+    rules.append(anneal_rule(problem, rules[0]))
     values = [problem.value(hard_information(problem, *rule)) for rule in rules]
     return rules[int(np.argmax(values))]
