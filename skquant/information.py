@@ -113,9 +113,8 @@ def table_factor(points, weights, scale=1.0):
     factor = np.zeros((0, points.shape[1]))
     for block, _ in row_blocks(len(weights)):
         scaled = np.sqrt(weights[block])[:, None] * (points[block] / scale)
-        rows = np.asfortranarray(np.vstack([factor, scaled]))
         # of mode "r" all rows would be returned, nearly all of them zeros
-        _, factor = qr(rows, mode="raw", overwrite_a=True, check_finite=False)
+        _, factor = qr(np.vstack([factor, scaled]), mode="raw", check_finite=False)
     return factor
 
 

@@ -360,7 +360,7 @@ cdef struct State:
     double* half           # (r, r)
     double* kept           # (2 + r, r)
     double* sums           # (k, r + 1)
-    double* lanes          # (r, LANES), (LANES, r), (3, LANES)
+    double* lanes          # (r, LANES), (LANES, r), (2, LANES)
     double* slopes         # (k, r) and (k,), the rule of nearest means
     double* steps          # (3, k r + r r), of accelerated steps
     double* kept_sums      # (k, r + 1)
@@ -825,7 +825,7 @@ cdef Py_ssize_t scratch_size(State* s):
     """Number of doubles that a state needs as scratch."""
     cdef Py_ssize_t r = s.r, k = s.k, t = s.n_terms
     return (
-        (8 + t) * r * r + (8 * r + 7) * k + (t + 6) * (r + 1) + (2 * r + 3) * LANES
+        (8 + t) * r * r + (8 * r + 7) * k + (t + 6) * (r + 1) + (2 * r + 2) * LANES
     )
 
 
@@ -863,7 +863,7 @@ cdef void use_scratch(State* s, double* free):
     s.sums = free
     free += (r + 1) * k
     s.lanes = free
-    free += (2 * r + 3) * LANES
+    free += (2 * r + 2) * LANES
     s.slopes = free
     free += (r + 1) * k
     s.steps = free
@@ -1044,7 +1044,7 @@ cdef Py_ssize_t follow_rule(State* s, bint* dominated) noexcept nogil:
     cdef Py_ssize_t r = s.r, i, j, n_rows, found, a, b, row, block = 0, visits = 0
     cdef Py_ssize_t position = 0, stop, n_moved
     cdef Py_ssize_t rows[VISIT + 2 * LANES]
-    cdef Py_ssize_t moved[VISIT + LANES]
+    cdef Py_ssize_t moved[VISIT]
     cdef double where[VISIT + LANES]
     cdef double* moments = s.sums + s.k
     cdef const double* x
