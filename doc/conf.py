@@ -15,7 +15,7 @@ from sphinx_gallery.sorting import ExplicitOrder
 
 # ``python -m`` looks in the checkout first, where only an editable install has kernels
 ROOT = Path(__file__).resolve().parents[1]
-KERNEL = ROOT / "skquant" / "solvers" / "_exchange_kernel"
+KERNEL = ROOT / "skquant" / "_kernels" / "exchange"
 if not any(Path(f"{KERNEL}{suffix}").exists() for suffix in EXTENSION_SUFFIXES):
     sys.path[:] = [each for each in sys.path if Path(each).resolve() != ROOT]
 

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator
 from sklearn.metrics import pairwise_distances_argmin_min
 from sklearn.utils import check_random_state
 
-from skquant._validation import (
+from skquant._checks import (
     FLOAT_DTYPES,
     Interval,
     check_is_fitted,
@@ -18,12 +18,8 @@ from skquant._validation import (
     single_threaded,
     validate_data,
 )
-from skquant.information import (
-    cell_moments,
-    informative_subspace,
-    rescale,
-    row_blocks,
-)
+from skquant._moments import cell_moments, rescale, row_blocks
+from skquant._table import informative_subspace
 
 __all__ = ["ScoreCompressor"]
 

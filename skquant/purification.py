@@ -6,15 +6,15 @@ from warnings import warn
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from skquant._validation import (
+from skquant._checks import (
     check_responsibilities,
     check_scores,
     check_weights,
     single_threaded,
 )
-from skquant.information import informative_subspace, share_weights
+from skquant._moments import share_weights
+from skquant._table import informative_subspace, merge_rows
 from skquant.rules import AffineMaxRule
-from skquant.solvers._problem import merge_rows
 from skquant.solvers._purify import purify_moments
 
 __all__ = ["PurificationResult", "QuadraticMaxRule", "purify"]

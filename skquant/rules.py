@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from skquant.relaxation._responsibilities import RELAXATIONS, relax_logits
+from skquant.responsibilities import RELAXATIONS, relax_logits
 
 try:
-    from skquant._rule_kernel import affine_argmax, scratch_size
+    from skquant._kernels.rule import affine_argmax, scratch_size
 except ImportError:  # the sources alone, where nothing was compiled
     affine_argmax = None
 

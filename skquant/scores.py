@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, TransformerMixin, cl
 from sklearn.model_selection import check_cv
 from sklearn.utils import _safe_indexing, check_array, get_tags, indexable
 
-from skquant._validation import (
+from skquant._checks import (
     HasMethods,
     Interval,
     check_is_fitted,

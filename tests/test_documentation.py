@@ -12,7 +12,7 @@ import pytest
 from numpydoc.validate import validate
 
 import skquant
-from skquant.relaxation._responsibilities import RELAXATIONS
+from skquant.responsibilities import RELAXATIONS
 
 DOC = Path(__file__).parents[1] / "doc"
 PAGES = sorted(

@@ -12,6 +12,7 @@ from skquant import (
     PowerMean,
     ProfiledDOptimality,
 )
+from skquant._table import merge_rows
 from skquant.solvers._assignment import (
     fill_empty_cells,
     nearest_cell,
@@ -24,7 +25,7 @@ from skquant.solvers._exchange import (
     exchange,
     make_pass,
 )
-from skquant.solvers._problem import build_problem, merge_rows
+from skquant.solvers._problem import build_problem
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skquant
 from skquant import DExchangeQuantizer, SoftVoronoiQuantizer
-from skquant.relaxation._responsibilities import RELAXATIONS
+from skquant.responsibilities import RELAXATIONS
 
 EXTENSIONS = Path(__file__).parents[1] / "doc" / "extensions"
 

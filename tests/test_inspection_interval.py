@@ -5,10 +5,11 @@ import pytest
 from reference import normal_table
 
 from skquant import AOptimality, DExchangeQuantizer, PowerMean, ProfiledDOptimality
+from skquant._moments import information_pair
 from skquant.criteria import resolve_criterion
-from skquant.information import information_pair, information_report
+from skquant.information import information_report
 from skquant.inspection import optimism, retention_interval
-from skquant.inspection._table import efficiency_gradients
+from skquant.inspection._efficiency import efficiency_gradients
 
 MIXING = np.array([[1.0, 0.6, -0.3], [0.0, 1.1, 0.4], [0.0, 0.0, 0.9]])
 CRITERIA = [

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import B, L, normal_table, partition, slow_binned
 from sklearn.exceptions import ConvergenceWarning
-from skquant.solvers._interval_kernel import first_layer, prefix_sums
+from skquant._kernels.interval import first_layer, prefix_sums
 
 from skquant import (
     AOptimality,

@@ -82,7 +82,7 @@ def test_the_tail_is_not_cut():  # bugs 6, 7
         def standard_exponential(self, shape):
             return np.zeros(shape)
 
-    from skquant.relaxation._noise import sample_noise
+    from skquant._noise import sample_noise
 
     assert 36 < sample_noise("gumbel", 3, Zero()).max() < 38
     # one favourite and 2000 others, together one percent of the probability

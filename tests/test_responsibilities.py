@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize
 
-from skquant.relaxation._responsibilities import RELAXATIONS, relax_logits
+from skquant.responsibilities import RELAXATIONS, relax_logits
 
 every_relaxation = pytest.mark.parametrize("name", sorted(RELAXATIONS))
 

@@ -19,7 +19,7 @@ from reference import (
 from scipy.special import softmax
 from scipy.stats import chi2
 from sklearn.exceptions import ConvergenceWarning
-from skquant.solvers._soft_kernel import scratch_size, softmax_pass
+from skquant._kernels.soft import scratch_size, softmax_pass
 
 from skquant import (
     AOptimality,
@@ -31,7 +31,7 @@ from skquant import (
     SoftVoronoiQuantizer,
 )
 from skquant.exceptions import RuleExtensionWarning
-from skquant.relaxation._responsibilities import RELAXATIONS
+from skquant.responsibilities import RELAXATIONS
 from skquant.solvers import _soft, _soft_search
 from skquant.solvers._assignment import fill_empty_cells
 from skquant.solvers._problem import build_problem

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skquant.relaxation._responsibilities import RELAXATIONS
+from skquant.responsibilities import RELAXATIONS
 
 
 class Entmax15:

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skquant._validation import check_scores, single_threaded
-from skquant.information import cell_moments, information_pair
-from skquant.inspection._table import efficiency_gradients, read_table
+from skquant._checks import check_scores, single_threaded
+from skquant._moments import cell_moments, information_pair
+from skquant._table import read_table
+from skquant.inspection._efficiency import efficiency_gradients
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from numbers import Integral
 
 import numpy as np
 
-from skquant._validation import check_labels, single_threaded
+from skquant._checks import check_labels, single_threaded
+from skquant._moments import cell_moments, information_pair
+from skquant._table import Table, read_table
 from skquant.criteria import ProfiledDOptimality
-from skquant.information import cell_moments, information_pair
-from skquant.inspection._table import Table, read_table
 from skquant.solvers._interval import interval_cells
 
 

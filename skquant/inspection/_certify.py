@@ -6,10 +6,11 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from skquant._validation import check_labels, single_threaded
+from skquant._checks import check_labels, single_threaded
+from skquant._kernels.certify import search
+from skquant._table import read_table
 from skquant.criteria import retained_eigensystem
-from skquant.inspection._certify_kernel import search
-from skquant.inspection._table import read_table, reported_criterion
+from skquant.inspection._efficiency import reported_criterion
 from skquant.solvers._interval import interval_cells
 from skquant.solvers._problem import build_problem
 from skquant.solvers._search import continuation, search_partition

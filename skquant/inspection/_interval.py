@@ -8,15 +8,11 @@ from scipy.special import expit, logit
 from scipy.stats import chi2, norm
 from sklearn.utils import check_random_state
 
-from skquant._validation import single_threaded
+from skquant._checks import single_threaded
+from skquant._moments import cell_moments, moment_information, row_blocks, table_factor
+from skquant._table import read_table
 from skquant.criteria import retained_eigensystem
-from skquant.information import (
-    cell_moments,
-    moment_information,
-    row_blocks,
-    table_factor,
-)
-from skquant.inspection._table import efficiency_gradients, read_table
+from skquant.inspection._efficiency import efficiency_gradients
 
 # How many standard errors an eigenvalue must lie from where theory breaks down.
 _SEPARATION = 3.0

@@ -7,7 +7,7 @@ import sklearn
 from sklearn.base import clone
 from sklearn.model_selection import check_cv, cross_validate
 
-from skquant._validation import check_scores, check_weights
+from skquant._checks import check_scores, check_weights
 
 
 @dataclass(frozen=True, eq=False)

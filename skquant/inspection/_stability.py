@@ -5,12 +5,12 @@ from numbers import Real
 
 import numpy as np
 
-from skquant._validation import single_threaded
-from skquant.information import table_factor
-from skquant.inspection._table import read_table
+from skquant._checks import single_threaded
+from skquant._moments import table_factor
+from skquant._table import merge_rows, read_table
 from skquant.solvers._assignment import nearest_cell
 from skquant.solvers._exchange import Cells, make_pass
-from skquant.solvers._problem import Problem, merge_rows
+from skquant.solvers._problem import Problem
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The course of an annealed fit."""
 
-from skquant._validation import check_is_fitted
+from skquant._checks import check_is_fitted
 from skquant.plotting._style import panels
 
 

@@ -2,19 +2,15 @@
 
 import numpy as np
 
-from skquant._validation import (
+from skquant._checks import (
     check_labels,
     check_scores,
     check_weights,
     rank_tolerance,
 )
+from skquant._moments import cell_moments, moment_information, share_weights
+from skquant._table import informative_subspace
 from skquant.criteria import retained_eigensystem
-from skquant.information import (
-    cell_moments,
-    informative_subspace,
-    moment_information,
-    share_weights,
-)
 from skquant.plotting._style import (
     MARKERS,
     ordered_colors,

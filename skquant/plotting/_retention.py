@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing, check_random_state
 
-from skquant._validation import check_scores, check_weights
+from skquant._checks import check_scores, check_weights
 from skquant.inspection import retention_interval
 from skquant.plotting._style import DASHES, MARKERS, ordered_colors, panels
 

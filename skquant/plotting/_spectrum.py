@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skquant.information import share_weights
+from skquant._moments import share_weights
 from skquant.plotting._style import panels
 
 

@@ -15,7 +15,7 @@ from sklearn.base import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skquant._validation import (
+from skquant._checks import (
     FLOAT_DTYPES,
     HasMethods,
     Interval,
@@ -27,13 +27,9 @@ from skquant._validation import (
     single_threaded,
     validate_data,
 )
-from skquant.criteria import CRITERION_METHODS, resolve_criterion
-from skquant.exceptions import DegenerateInformationWarning, RuleExtensionWarning
-from skquant.information import (
-    build_report,
+from skquant._moments import (
     cell_counts,
     cell_moments,
-    criterion_coordinates,
     effective_sample_size,
     information_pair,
     moment_information,
@@ -41,6 +37,10 @@ from skquant.information import (
     share_weights,
     table_factor,
 )
+from skquant._table import criterion_coordinates
+from skquant.criteria import CRITERION_METHODS, resolve_criterion
+from skquant.exceptions import DegenerateInformationWarning, RuleExtensionWarning
+from skquant.report import build_report
 from skquant.rules import AffineMaxRule
 from skquant.solvers._problem import build_problem
 

@@ -4,7 +4,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from skquant._validation import Interval, StrOptions, check_labels
+from skquant._checks import Interval, StrOptions, check_labels
 from skquant.criteria import NormalizedTrace
 from skquant.quantizers._base import BaseQuantizer, Solution
 from skquant.solvers._exchange import best_remaining_gain

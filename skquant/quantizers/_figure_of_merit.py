@@ -6,11 +6,11 @@ import numpy as np
 from joblib import Parallel, delayed
 from sklearn.utils import _safe_indexing
 
-from skquant._validation import Interval, StrOptions, check_weights
-from skquant.information import cell_moments
+from skquant._checks import Interval, StrOptions, check_weights
+from skquant._moments import cell_moments
 from skquant.quantizers._base import BaseQuantizer, Solution, original_logits
-from skquant.relaxation._black_box import optimize_rule
 from skquant.rules import AffineMaxRule
+from skquant.solvers._black_box import optimize_rule
 from skquant.solvers._search import search_partition
 from skquant.solvers._soft import FAMILIES, nearest_center_distance
 from skquant.solvers._soft_search import center_rule, partition_rule

@@ -4,9 +4,9 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from skquant._validation import Interval
+from skquant._checks import Interval
+from skquant._moments import cell_moments, row_blocks
 from skquant.criteria import NormalizedTrace
-from skquant.information import cell_moments, row_blocks
 from skquant.quantizers._base import BaseQuantizer, Solution
 from skquant.solvers._search import search_partition
 from skquant.solvers._soft_search import center_rule

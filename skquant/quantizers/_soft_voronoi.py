@@ -5,10 +5,10 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils import Bunch, check_random_state
 
-from skquant._validation import Interval, StrOptions, check_weights
+from skquant._checks import Interval, StrOptions, check_weights
 from skquant.criteria import NormalizedTrace
 from skquant.quantizers._base import BaseQuantizer, Solution, original_logits
-from skquant.relaxation._responsibilities import RELAXATIONS
+from skquant.responsibilities import RELAXATIONS
 from skquant.rules import AffineMaxRule
 from skquant.solvers._soft import FAMILIES
 from skquant.solvers._soft_search import best_snapshot, search_soft

@@ -71,9 +71,11 @@ _MODULES = {
         "perturbed_labels",
         "soft_responsibilities",
     ],
-    "_black_box": ["optimize_rule"],
 }
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_OF = {
+    name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names
+}
+_MODULE_OF["optimize_rule"] = "skquant.solvers._black_box"
 
 __all__ = sorted(_MODULE_OF)
 
@@ -81,7 +83,7 @@ __all__ = sorted(_MODULE_OF)
 def __getattr__(name):
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
     globals()[name] = value
     return value
 

@@ -9,15 +9,15 @@ maxima do.
 import numpy as np
 from scipy.special import expit, gammaln, log_ndtr, log_softmax, logsumexp
 
-from skquant.relaxation._checks import (
+from skquant._checks import (
     check_choice,
     check_count,
     check_finite,
     check_logits,
     check_scale,
 )
-from skquant.relaxation._noise import noise_generator, sample_noise
-from skquant.relaxation._responsibilities import RELAXATIONS, relax_logits
+from skquant._noise import noise_generator, sample_noise
+from skquant.responsibilities import RELAXATIONS, relax_logits
 
 __all__ = [
     "argmax_probabilities",

@@ -8,12 +8,12 @@ import math
 
 import numpy as np
 
-from skquant.relaxation._checks import (
+from skquant._checks import (
     check_choice,
     check_count,
     check_finite,
 )
-from skquant.relaxation._noise import noise_generator, noise_law, sample_noise
+from skquant._noise import noise_generator, noise_law, sample_noise
 
 __all__ = [
     "forward_mode_gradient",

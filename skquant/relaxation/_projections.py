@@ -10,14 +10,14 @@ import numpy as np
 from scipy.special import expit, logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
-from skquant.relaxation._checks import (
+from skquant._checks import (
     check_choice,
     check_count,
     check_finite,
     check_logits,
     check_scale,
 )
-from skquant.relaxation._responsibilities import RELAXATIONS, relax_logits
+from skquant.responsibilities import RELAXATIONS, relax_logits
 
 __all__ = [
     "birkhoff_projection",

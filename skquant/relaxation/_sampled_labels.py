@@ -8,16 +8,16 @@ with ``n_samples > 1`` (Gumbel-Rao); for a loss that is only a number,
 
 import numpy as np
 
-from skquant.relaxation._categorical import condition_utilities, gumbel_max
-from skquant.relaxation._checks import (
+from skquant._checks import (
     check_choice,
     check_count,
     check_finite,
     check_logits,
     check_scale,
 )
-from skquant.relaxation._noise import noise_generator, sample_noise
-from skquant.relaxation._responsibilities import RELAXATIONS, relax_logits
+from skquant._noise import noise_generator, sample_noise
+from skquant.relaxation._categorical import condition_utilities, gumbel_max
+from skquant.responsibilities import RELAXATIONS, relax_logits
 
 __all__ = [
     "RunningMean",

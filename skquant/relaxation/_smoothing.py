@@ -9,7 +9,7 @@ from scipy import fft
 from scipy.ndimage import gaussian_filter1d
 from scipy.special import erfcx, ndtr
 
-from skquant.relaxation._checks import (
+from skquant._checks import (
     check_choice,
     check_count,
     check_finite,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skquant.relaxation._checks import check_choice, check_scale
+from skquant._checks import check_choice, check_scale
 
 __all__ = ["Structure"]
 

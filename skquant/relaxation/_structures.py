@@ -10,8 +10,8 @@ from itertools import combinations, permutations, product
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from skquant.relaxation._checks import check_count
-from skquant.relaxation._noise import noise_generator, sample_noise
+from skquant._checks import check_count
+from skquant._noise import noise_generator, sample_noise
 from skquant.relaxation._projections import (
     birkhoff_projection,
     capped_simplex,
@@ -19,7 +19,6 @@ from skquant.relaxation._projections import (
     sinkhorn,
     top_k,
 )
-from skquant.relaxation._responsibilities import RELAXATIONS, relax_logits
 from skquant.relaxation._structure_base import Structure
 from skquant.relaxation._subsets import (
     chain_marginals,
@@ -33,6 +32,7 @@ from skquant.relaxation._trees import (
     best_arborescence,
     best_spanning_tree,
 )
+from skquant.responsibilities import RELAXATIONS, relax_logits
 
 __all__ = [
     "Arborescence",

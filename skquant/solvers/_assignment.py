@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from skquant._rule_kernel import affine_argmax, scratch_size
-from skquant.information import cell_counts
+from skquant._kernels.rule import affine_argmax, scratch_size
+from skquant._moments import cell_counts
 
 
 def largest_logit(points, slopes, offsets):

@@ -10,12 +10,12 @@ from itertools import count
 
 import numpy as np
 
+from skquant._kernels.exchange import CellExchange, sum_cells
 from skquant.solvers._assignment import (
     fill_empty_cells,
     nearest_cell,
     raise_light_cells,
 )
-from skquant.solvers._exchange_kernel import CellExchange, sum_cells
 
 # Forms of the compiled gain; the kernel has the same numbers.
 _FORMS = {"linear": 0, "log_det": 1, "inverse_trace": 2}

@@ -7,13 +7,13 @@ and Wilber ("Geometric applications of a matrix-searching algorithm", Algorithmi
 
 import numpy as np
 
-from skquant.solvers._interval_kernel import (
+from skquant._kernels.interval import (
     fill_minima,
     first_layer,
     prefix_sums,
     reduce_columns,
 )
-from skquant.solvers._problem import merge_rows
+from skquant._table import merge_rows
 
 
 def _row_minima(prefix, previous, costs, argmin, first_row, step, n_rows, columns):

@@ -5,17 +5,15 @@ from functools import cached_property
 
 import numpy as np
 
-from skquant.information import (
+from skquant._kernels.coarse import merge_neighbors
+from skquant._moments import cell_moments, moment_information, row_blocks, share_weights
+from skquant._table import (
     InformativeSubspace,
-    cell_moments,
     criterion_coordinates,
     informative_subspace,
-    moment_information,
+    merge_rows,
     require_full_rank,
-    row_blocks,
-    share_weights,
 )
-from skquant.solvers._coarse_kernel import merge_neighbors
 
 # So many atoms tell where the others lie.
 _COARSENED_ATOMS = 250_000
@@ -178,47 +176,6 @@ class Atoms:
     first_row: np.ndarray
     subspace: InformativeSubspace
     center: np.ndarray
-
-
-def merge_rows(X, weights):
-    """Merge identical rows of positive weight, in the order of their content.
-
-    Rows are sorted by their first column; only where it ties are the other columns
-    looked at.
-
-    Returns
-    -------
-    of_row : ndarray of int of shape (n,)
-        Atom of each row; -1 for zero weight.
-    first_row : ndarray of int of shape (n_atoms,)
-        A row of each atom.
-    atom_weights : ndarray of shape (n_atoms,)
-        Sums of weights, added in ascending order.
-    """
-    index = np.int32 if len(X) < 2**31 else np.int64
-    order = np.flatnonzero(weights > 0).astype(index)
-    by_key = np.argsort(X[order, 0]).astype(index)
-    order = order[by_key]
-    del by_key
-    key = X[order, 0]
-    equal = key[1:] == key[:-1]
-    new = np.ones(len(order), dtype=bool)
-    if equal.any():
-        tied = np.zeros(len(order), dtype=bool)
-        tied[1:] |= equal
-        tied[:-1] |= equal
-        positions = np.flatnonzero(tied)
-        rows = order[positions]
-        keys = [weights[rows], *(X[rows, j] for j in range(X.shape[1] - 1, -1, -1))]
-        order[positions] = rows[np.lexsort(keys)]
-        candidates = np.flatnonzero(equal) + 1
-        same = (X[order[candidates]] == X[order[candidates - 1]]).all(axis=1)
-        new[candidates[same]] = False
-    del key, equal
-    of_row = np.full(len(X), -1, dtype=index)
-    of_row[order] = np.cumsum(new, dtype=index) - index(1)
-    starts = np.flatnonzero(new)
-    return of_row, order[starts], np.add.reduceat(weights.take(order), starts)
 
 
 def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):

@@ -7,7 +7,7 @@ from sklearn import config_context
 from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
 
-from skquant._validation import single_threaded
+from skquant._checks import single_threaded
 from skquant.solvers._assignment import nearest_cell
 
 # Starts share their seeds: two a cell, one more for so many starts. So many atoms do

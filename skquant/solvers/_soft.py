@@ -12,10 +12,10 @@ import numpy as np
 from joblib import Parallel, delayed
 from scipy.optimize import minimize
 
-from skquant.relaxation._occupancy import log_partition_and_weights, occupancy_prices
-from skquant.relaxation._responsibilities import Softmax, relax_logits
+from skquant._kernels.soft import scratch_size, softmax_pass
+from skquant.responsibilities import Softmax, relax_logits
 from skquant.solvers._assignment import largest_logit, lift_light_cells
-from skquant.solvers._soft_kernel import scratch_size, softmax_pass
+from skquant.solvers._duals import log_partition_and_weights, occupancy_prices
 
 _BLOCK_ROWS = 4096
 

@@ -4,8 +4,8 @@ import numpy as np
 from joblib import Parallel, delayed
 from sklearn.utils import check_random_state
 
-from skquant.information import cell_moments
-from skquant.relaxation._responsibilities import RELAXATIONS
+from skquant._moments import cell_moments
+from skquant.responsibilities import RELAXATIONS
 from skquant.solvers._search import continuation, draw_seeds, search_partition
 from skquant.solvers._seeding import kmeans_start
 from skquant.solvers._soft import (

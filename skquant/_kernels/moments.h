@@ -3,7 +3,7 @@
 #ifndef SKQUANT_MOMENTS_H
 #define SKQUANT_MOMENTS_H
 
-#include "_lanes.h"
+#include "lanes.h"
 
 SKQUANT_INLINE void skquant_add_moments_known(
     const double* SKQUANT_RESTRICT points, const double* SKQUANT_RESTRICT weights,

@@ -8,8 +8,6 @@ NumPy only: a deployed rule uses them.
 
 import numpy as np
 
-__all__ = ["RELAXATIONS", "Softmax", "Sparsemax", "relax_logits"]
-
 
 class Softmax:
     """Responsibilities proportional to the exponential of the logits."""

@@ -6,13 +6,13 @@ Sums run in that order, as everywhere a rule is evaluated, so that labels agree 
 bit. Eight rows go side by side, one a lane, which is what compilers vectorize.
 """
 
-cdef extern from "_argmax.h":
+cdef extern from "argmax.h":
     void argmax_lanes "skquant_argmax_lanes"(
         const double* points, const double* coef, const double* intercept,
         Py_ssize_t d, Py_ssize_t k, double* x, double* largest, double* where
     ) noexcept nogil
 
-cdef extern from "_lanes.h":
+cdef extern from "lanes.h":
     const double* fill_lanes "skquant_fill_lanes"(
         const double* points, Py_ssize_t n, Py_ssize_t d, double* filled
     ) noexcept nogil

@@ -6,7 +6,7 @@ Eight points go side by side, one a lane: the loops over lanes are what compiler
 vectorize, and sums are kept by lane to the end.
 """
 
-cdef extern from "_lanes.h":
+cdef extern from "lanes.h":
     pass
 
 cdef extern from *:

@@ -4,7 +4,7 @@
 
 cdef extern from *:
     """
-    #include "_lanes.h"
+    #include "lanes.h"
 
     /* Weight, weighted sums and weighted sums of squares of points relative to the
        first of them: their differences have the digits.

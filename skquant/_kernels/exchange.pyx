@@ -21,18 +21,18 @@ from libc.string cimport memcpy
 
 import numpy as np
 
-cdef extern from "_argmax.h":
+cdef extern from "argmax.h":
     void argmax_lanes "skquant_argmax_lanes"(
         const double* points, const double* coef, const double* intercept,
         Py_ssize_t d, Py_ssize_t k, double* x, double* largest, double* where
     ) noexcept nogil
 
-cdef extern from "_lanes.h":
+cdef extern from "lanes.h":
     const double* fill_lanes "skquant_fill_lanes"(
         const double* points, Py_ssize_t n, Py_ssize_t d, double* filled
     ) noexcept nogil
 
-cdef extern from "_moments.h":
+cdef extern from "moments.h":
     void add_moments "skquant_add_moments"(
         const double* points, const double* weights, const int* labels, Py_ssize_t n,
         Py_ssize_t r, double* cell_weights, double* moments

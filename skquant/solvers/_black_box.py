@@ -3,13 +3,13 @@
 import numpy as np
 from scipy.optimize import OptimizeResult
 
-from skquant.relaxation._checks import (
+from skquant._checks import (
     check_choice,
     check_count,
     check_finite,
     check_scale,
 )
-from skquant.relaxation._noise import noise_generator, noise_law, sample_noise
+from skquant._noise import noise_generator, noise_law, sample_noise
 
 __all__ = ["optimize_rule"]
 

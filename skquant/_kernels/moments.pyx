@@ -2,7 +2,7 @@
 # cython: initializedcheck=False
 """Sums of weights and weighted points by cell."""
 
-cdef extern from "_moments.h":
+cdef extern from "moments.h":
     void add_rows "skquant_add_moments"(
         const double* points, const double* weights, const int* labels, Py_ssize_t n,
         Py_ssize_t r, double* cell_weights, double* moments

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "_lanes.h"
+#include "lanes.h"
 
 /* Cell of the largest logit, the first of equal ones, for eight points at once.
    IN points (lanes, d); OUT x (d, lanes), where (lanes,); INOUT largest (2, lanes),
