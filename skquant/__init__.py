@@ -63,6 +63,7 @@ _SUBMODULES = {
     "compression",
     "criteria",
     "exceptions",
+    "histograms",
     "information",
     "inspection",
     "plotting",

@@ -18,6 +18,7 @@ __all__ = [
     "HasMethods",
     "Interval",
     "StrOptions",
+    "check_cell_weights",
     "check_choice",
     "check_count",
     "check_finite",
@@ -39,6 +40,9 @@ fit_context = _fit_context(prefer_skip_nested_validation=True)
 # Sums of BLAS and OpenMP loops depend on their number of threads; results must not.
 single_threaded = _threadpool_controller_decorator(limits=1, user_api=None)
 
+# Below this share of the absolute weight a sum of signed weights is rounding.
+_CANCELLED = 1e3 * np.finfo(np.float64).eps
+
 FLOAT_DTYPES = [np.float64, np.float32]
 
 
@@ -49,20 +53,33 @@ def check_scores(scores):
     return X, names
 
 
-def check_weights(sample_weight, X):
-    """Return float64 weights of the rows of X, finite, nonnegative, not all zero."""
+def check_weights(sample_weight, X, *, signed=False):
+    """Return float64 weights of the rows of X, finite, nonnegative, not all zero.
+
+    Signed ones, where cells are only evaluated, need a positive total instead.
+    """
     if sample_weight is None:
         # one number, seen as many
         return np.broadcast_to(1.0, len(X))
     weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
     negative = weights < 0
-    if negative.any():
+    if signed and negative.any():
+        largest = np.max(np.abs(weights))
+        total = np.sum(weights / largest)
+        if not total > _CANCELLED * np.sum(np.abs(weights / largest)):
+            raise ValueError(
+                "sample_weight must have a positive total; got "
+                f"{total * largest:.6g} with {negative.sum()} negative weights of "
+                f"{len(weights)}."
+            )
+    elif negative.any():
         magnitude = np.abs(weights / np.max(np.abs(weights)))
         share = magnitude[negative].sum() / magnitude.sum()
         raise ValueError(
             f"sample_weight must be nonnegative; got {negative.sum()} negative "
             f"weights of {len(weights)}, {share:.3g} of the total absolute weight. "
-            "Remove or merge those rows, or fit on another sample of the same law."
+            "Remove or merge those rows, or fit on another sample of the same law; "
+            "a fitted rule may be evaluated with them."
         )
     if not (weights > 0).any():
         raise ValueError(
@@ -70,6 +87,19 @@ def check_weights(sample_weight, X):
             f"{len(weights)} zero weights."
         )
     return weights
+
+
+def check_cell_weights(cell_weights, absolute_weights):
+    """Refuse cells that hold rows but no positive weight; they have no information."""
+    bad = (absolute_weights > 0) & ~(cell_weights > _CANCELLED * absolute_weights)
+    if bad.any():
+        cells = np.flatnonzero(bad)
+        raise ValueError(
+            "sample_weight must have a positive sum in every cell that holds rows; got "
+            f"sums of {(cell_weights / absolute_weights)[cells].round(6).tolist()} of "
+            f"the absolute weight in the cells {cells.tolist()}. Merge those cells "
+            "with others."
+        )
 
 
 def check_labels(labels, n_rows, n_bins=None, name="labels"):

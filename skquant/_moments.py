@@ -6,6 +6,7 @@ Tables are read block by block, so that no function copies one.
 import numpy as np
 from scipy.linalg import qr
 
+from skquant._checks import check_cell_weights
 from skquant._kernels.moments import add_moments
 
 _BLOCK_ROWS = 8192
@@ -13,14 +14,14 @@ _BLOCK_ROWS = 8192
 
 def share_weights(weights):
     """Return weights over their sum, safe from overflow and underflow."""
-    shares = weights / np.max(weights)
+    shares = weights / max(np.max(weights), -np.min(weights))
     shares /= np.sum(shares)
     return shares
 
 
 def effective_sample_size(weights):
     """Return ``(sum w)^2 / sum w^2``, between 1 and the number of rows."""
-    relative = weights / np.max(weights)
+    relative = weights / max(np.max(weights), -np.min(weights))
     return float(np.sum(relative) ** 2 / np.sum(relative**2))
 
 
@@ -85,6 +86,29 @@ def table_factor(points, weights, scale=1.0):
     return factor
 
 
+def table_information(points, weights):
+    """Return ``sum_i w_i x_i x_i'`` of weights of either sign.
+
+    Of the rows of positive and of negative weight by themselves, then subtracted.
+    """
+    if np.min(weights) >= 0:
+        factor = table_factor(points, weights)
+        return factor.T @ factor
+    negative = weights < 0
+    positive = table_factor(points[~negative], weights[~negative])
+    lost = table_factor(points[negative], -weights[negative])
+    return positive.T @ positive - lost.T @ lost
+
+
+def require_positive_cells(weights, labels, n_bins):
+    """Refuse labels with a cell whose signed weights have no positive sum."""
+    if np.min(weights) < 0:
+        check_cell_weights(
+            np.bincount(labels, weights, minlength=n_bins),
+            np.bincount(labels, np.abs(weights), minlength=n_bins),
+        )
+
+
 def rescale(matrix, column_scale, weight_scale=1.0):
     """Undo the scaling of columns and weights; what is too large becomes infinite."""
     with np.errstate(over="ignore"):
@@ -94,6 +118,6 @@ def rescale(matrix, column_scale, weight_scale=1.0):
 def information_pair(points, weights, labels, n_bins):
     """Return retained and full information of points, per unit of total weight."""
     shares = share_weights(weights)
+    require_positive_cells(shares, labels, n_bins)
     binned = moment_information(*cell_moments(points, shares, labels, n_bins))
-    factor = table_factor(points, shares)
-    return binned, factor.T @ factor
+    return binned, table_information(points, shares)

@@ -1,6 +1,6 @@
 """A user's table: validated rows and weights, atoms, and its informative subspace."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from skquant._moments import (
     row_blocks,
     share_weights,
     table_factor,
+    table_information,
 )
 from skquant.criteria import resolve_criterion
 
@@ -52,8 +53,12 @@ def informative_subspace(X, weights, rank_rtol):
     """Find the informative subspace of a table.
 
     The rank counts the singular values of the weighted table, columns scaled to
-    unit root mean square, above ``rank_rtol`` times the largest.
+    unit root mean square, above ``rank_rtol`` times the largest. Of weights of either
+    sign the absolute ones decide the subspace, in which the information of the signed
+    ones has to be positive definite.
     """
+    if np.min(weights) < 0:
+        return _signed_subspace(X, weights, rank_rtol)
     largest = np.zeros(X.shape[1])
     for block, _ in row_blocks(len(weights)):
         # column by column: reducing short rows is slow
@@ -83,6 +88,34 @@ def informative_subspace(X, weights, rank_rtol):
         factor=factor,
         dropped=_dependent_columns(factor, rank, tolerance),
     )
+
+
+def _signed_subspace(X, weights, rank_rtol):
+    plain = informative_subspace(X, np.abs(weights), rank_rtol)
+    signed = table_information(X @ plain.whitener, weights)
+    require_positive_definite(signed)
+    factor = np.linalg.cholesky(signed).T
+    return replace(
+        plain,
+        whitener=np.linalg.solve(factor.T, plain.whitener.T).T,
+        basis=factor @ plain.basis,
+        factor=factor @ plain.basis / plain.scale,
+    )
+
+
+def require_positive_definite(information):
+    """Refuse a full information of signed weights that is not positive definite.
+
+    In coordinates in which that of the absolute weights is the identity.
+    """
+    smallest = float(np.linalg.eigvalsh(information)[0])
+    if not smallest > 1e3 * np.finfo(np.float64).eps * len(information):
+        raise ValueError(
+            "The full information of the scores must be positive definite; got a "
+            f"smallest eigenvalue of {smallest:.3g}, relative to the information of "
+            "the absolute weights: the negative weights outweigh the others in some "
+            "direction. Use more rows, or merge neighboring ones."
+        )
 
 
 def _dependent_columns(factor, rank, tolerance):
@@ -166,7 +199,7 @@ def merge_rows(X, weights):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of positive weight in the coordinates of a criterion.
+    """Rows whose weight is not zero in the coordinates of a criterion.
 
     Attributes
     ----------
@@ -206,12 +239,12 @@ class Table:
         return labels[self.used], n_bins
 
 
-def read_table(scores, sample_weight, criterion):
+def read_table(scores, sample_weight, criterion, *, signed=False):
     """Validate scores and weights, and change to the criterion's coordinates."""
     X, names = check_scores(scores)
-    weights = check_weights(sample_weight, X)
+    weights = check_weights(sample_weight, X, signed=signed)
     tolerance = rank_tolerance(None, X.dtype)
-    used = weights > 0
+    used = weights != 0
     X = X.astype(np.float64, copy=False)[used]
     weights = weights[used]
     criterion = resolve_criterion(

@@ -191,9 +191,7 @@ def _variations(kind, table, process, labels, n_bins):
         yield (
             name,
             *(
-                _template(
-                    f"process {process!r}, {name!r} {side}", labels, each, n_bins
-                )
+                _template(f"process {process!r}, {name!r} {side}", labels, each, n_bins)
                 for side, each in zip(("up", "down"), pair, strict=True)
             ),
         )
@@ -287,9 +285,7 @@ def pyhf_model(
         modifiers = []
         if process == signal:
             modifiers.append({"name": poi, "type": "normfactor", "data": None})
-        for name, up, down in _variations(
-            "normsys", normsys, process, labels, n_bins
-        ):
+        for name, up, down in _variations("normsys", normsys, process, labels, n_bins):
             total = data.sum()
             if not min(total, up.sum(), down.sum()) > 0:
                 raise ValueError(
@@ -314,7 +310,5 @@ def pyhf_model(
                     "data": np.sqrt(squares).tolist(),
                 }
             )
-        samples.append(
-            {"name": process, "data": data.tolist(), "modifiers": modifiers}
-        )
+        samples.append({"name": process, "data": data.tolist(), "modifiers": modifiers})
     return {"channels": [{"name": channel, "samples": samples}]}

@@ -9,18 +9,22 @@ centred.
 import numpy as np
 
 from skquant._checks import (
+    check_cell_weights,
     check_labels,
     check_responsibilities,
     check_scores,
     check_weights,
+    rank_tolerance,
 )
 from skquant._moments import (
     cell_moments,
     effective_sample_size,
     moment_information,
+    require_positive_cells,
     rescale,
     share_weights,
     table_factor,
+    table_information,
 )
 from skquant._table import (
     criterion_coordinates,
@@ -43,10 +47,10 @@ __all__ = [
 def _scaled_table(scores, sample_weight):
     """Validate, and divide columns and weights by their largest magnitude."""
     X, _ = check_scores(scores)
-    weights = check_weights(sample_weight, X)
+    weights = check_weights(sample_weight, X, signed=True)
     column_scale = np.max(np.abs(X), axis=0).astype(np.float64)
     column_scale[column_scale == 0] = 1.0
-    weight_scale = np.max(weights)
+    weight_scale = max(np.max(weights), -np.min(weights))
     return X / column_scale, weights / weight_scale, column_scale, weight_scale
 
 
@@ -58,7 +62,7 @@ def fisher_information(scores, sample_weight=None):
     scores : array-like of shape (n, d)
         Score vectors, one row an event. They are not centred.
     sample_weight : array-like of shape (n,), default=None
-        Nonnegative weights; ones when None.
+        Weights, of either sign; ones when None.
 
     Returns
     -------
@@ -68,8 +72,8 @@ def fisher_information(scores, sample_weight=None):
     Raises
     ------
     ValueError
-        For scores or weights that are not finite, negative weights, or weights
-        that are all zero.
+        For scores or weights that are not finite, weights whose total is not positive,
+        or negative weights that leave the information not positive definite.
 
     References
     ----------
@@ -83,8 +87,14 @@ def fisher_information(scores, sample_weight=None):
     array([[3.]])
     """
     X, weights, column_scale, weight_scale = _scaled_table(scores, sample_weight)
-    root = np.sqrt(weights)[:, None] * X
-    return rescale(root.T @ root, column_scale, weight_scale)
+    if np.min(weights) < 0:
+        # raises unless the signed information is positive definite in its subspace
+        informative_subspace(X, share_weights(weights), rank_tolerance(None, X.dtype))
+        information = table_information(X, weights)
+    else:
+        root = np.sqrt(weights)[:, None] * X
+        information = root.T @ root
+    return rescale(information, column_scale, weight_scale)
 
 
 def binned_fisher_information(scores, labels, sample_weight=None, *, n_bins=None):
@@ -97,20 +107,21 @@ def binned_fisher_information(scores, labels, sample_weight=None, *, n_bins=None
     labels : array-like of int of shape (n,)
         Cell of each row, in ``0..n_bins-1``.
     sample_weight : array-like of shape (n,), default=None
-        Nonnegative weights; ones when None.
+        Weights, of either sign; ones when None.
     n_bins : int, default=None
         Number of cells; the largest label plus one when None.
 
     Returns
     -------
     information : ndarray of shape (d, d)
-        Total information of the labels, not per unit of weight. Never larger than
-        the full information in the Loewner order.
+        Total information of the labels, not per unit of weight. Without negative
+        weights never larger than the full information in the Loewner order.
 
     Raises
     ------
     ValueError
-        For invalid scores or weights, or labels outside the cells.
+        For invalid scores or weights, labels outside the cells, or a cell that holds
+        rows but no positive weight.
 
     References
     ----------
@@ -126,12 +137,15 @@ def binned_fisher_information(scores, labels, sample_weight=None, *, n_bins=None
     """
     X, weights, column_scale, weight_scale = _scaled_table(scores, sample_weight)
     labels, n_bins = check_labels(labels, len(X), n_bins)
+    require_positive_cells(weights, labels, n_bins)
     information = moment_information(*cell_moments(X, weights, labels, n_bins))
     return rescale(information, column_scale, weight_scale)
 
 
 def _fractional_moments(X, responsibilities, weights):
     cell_weights = weights @ responsibilities
+    if np.min(weights) < 0:
+        check_cell_weights(cell_weights, np.abs(weights) @ responsibilities)
     moments = responsibilities.T @ (weights[:, None] * X)
     safe = np.where(cell_weights > 0, cell_weights, 1.0)
     return cell_weights, moments / safe[:, None]
@@ -151,7 +165,7 @@ def fractional_fisher_information(scores, responsibilities, sample_weight=None):
     responsibilities : array-like of shape (n, K)
         Probability of each cell for each row; rows sum to one.
     sample_weight : array-like of shape (n,), default=None
-        Nonnegative weights; ones when None.
+        Weights, of either sign; ones when None.
 
     Returns
     -------
@@ -161,8 +175,8 @@ def fractional_fisher_information(scores, responsibilities, sample_weight=None):
     Raises
     ------
     ValueError
-        If a row of ``responsibilities`` is not a probability vector, or scores or
-        weights are invalid.
+        If a row of ``responsibilities`` is not a probability vector, scores or
+        weights are invalid, or a cell has no positive weight.
 
     References
     ----------

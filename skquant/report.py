@@ -1,6 +1,7 @@
 """How much information labels keep: the report, its text and its interval."""
 
 from dataclasses import dataclass, replace
+from warnings import warn
 
 import numpy as np
 
@@ -47,7 +48,8 @@ class InformationReport:
     binned_information : ndarray of shape (d, d)
         Information of the labels per unit of total weight.
     retained_eigenvalues : ndarray of shape (rank,)
-        Eigenvalues of the retained matrix, ascending, in [0, 1].
+        Eigenvalues of the retained matrix, ascending, in [0, 1]; without negative
+        weights, which may bring them above 1.
     arithmetic_mean, geometric_mean, harmonic_mean, minimum : float
         Efficiencies under the trace, D, A and E criteria, in [0, 1].
     rank : int
@@ -59,7 +61,7 @@ class InformationReport:
     cell_weights : ndarray of shape (K,)
         Total weight of each cell.
     cell_counts : ndarray of int of shape (K,)
-        Rows of positive weight in each cell.
+        Rows in each cell whose weight is not zero.
     effective_sample_sizes : ndarray of shape (K,)
         ``(sum w)^2 / sum w^2`` of each cell; 0 for an empty one.
     efficiency : float or None
@@ -147,7 +149,8 @@ def information_report(
     labels : array-like of int of shape (n,)
         Cell of each row, in ``0..n_bins-1``.
     sample_weight : array-like of shape (n,), default=None
-        Nonnegative weights; ones when None.
+        Weights; ones when None. They may be negative as long as the weight of every
+        cell that holds rows is positive.
     n_bins : int, default=None
         Number of cells; the largest label plus one when None.
     rank_rtol : float, default=None
@@ -169,8 +172,15 @@ def information_report(
     Raises
     ------
     ValueError
-        For invalid scores, weights or labels, scores that are all zero, or a level
-        without a criterion.
+        For invalid scores, weights or labels, scores that are all zero, a cell without
+        positive weight, negative weights that leave the full information not positive
+        definite, or a level without a criterion.
+
+    Warns
+    -----
+    UserWarning
+        If negative weights make the full information smaller than the labels' in some
+        direction: a retained eigenvalue is above 1, and reported as it is.
 
     References
     ----------
@@ -187,7 +197,7 @@ def information_report(
     array([2, 1])
     """
     X, names = check_scores(scores)
-    weights = check_weights(sample_weight, X)
+    weights = check_weights(sample_weight, X, signed=True)
     labels, n_bins = check_labels(labels, len(X), n_bins)
     report = build_report(
         X, labels, weights, n_bins, rank_tolerance(rank_rtol, X.dtype), criterion, names
@@ -205,17 +215,31 @@ def information_report(
     return replace(report, interval=interval)
 
 
+def warn_of_gain(largest):
+    """Warn of a retained eigenvalue above 1, which negative weights alone give."""
+    if largest > 1.0:
+        warn(
+            f"the labels keep {largest:.6g} of the full information in one direction: "
+            "the negative weights make the full information smaller than that of the "
+            "cells. Retentions are reported as they are.",
+            UserWarning,
+            stacklevel=5,
+        )
+
+
 @single_threaded
 def build_report(X, labels, weights, n_bins, rank_rtol, criterion, names):
     """Build the report of validated arrays."""
     X = X.astype(np.float64, copy=False)
-    used = weights > 0
+    used = weights != 0
     X, labels, weights = X[used], labels[used], weights[used]
     shares = share_weights(weights)
     subspace = informative_subspace(X, shares, rank_rtol)
     points = X @ subspace.whitener
     binned, full = information_pair(points, weights, labels, n_bins)
     mean_score = shares @ points
+    eigenvalues = retained_eigensystem(binned, full)[0]
+    warn_of_gain(eigenvalues[-1])
 
     efficiency = nuisance_retention = None
     if criterion is not None:
@@ -233,7 +257,7 @@ def build_report(X, labels, weights, n_bins, rank_rtol, criterion, names):
         if hasattr(criterion, "nuisance_retention"):
             nuisance_retention = criterion.nuisance_retention(*pair)
 
-    relative = weights / np.max(weights)
+    relative = weights / np.max(np.abs(weights))
     sums = np.bincount(labels, relative, minlength=n_bins)
     squares = np.bincount(labels, relative**2, minlength=n_bins)
     occupied = squares > 0
@@ -246,7 +270,7 @@ def build_report(X, labels, weights, n_bins, rank_rtol, criterion, names):
     return InformationReport(
         information=information,
         binned_information=binned_information,
-        retained_eigenvalues=retained_eigensystem(binned, full)[0],
+        retained_eigenvalues=eigenvalues,
         arithmetic_mean=NormalizedTrace().efficiency(binned, full),
         geometric_mean=DOptimality().efficiency(binned, full),
         harmonic_mean=AOptimality().efficiency(binned, full),

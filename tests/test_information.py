@@ -352,8 +352,9 @@ def test_bad_scores(scores, name):
 @pytest.mark.parametrize(
     "weights, message",
     [
-        ([1.0, -1.0, 2.0], "1 negative weights of 3, 0.25 of the total absolute"),
-        ([-1.0, -1.0, -2.0], "3 negative weights of 3, 1 of the total absolute"),
+        ([1.0, -4.0, 3.0], "positive total; got 0 with 1 negative weights of 3"),
+        ([-1.0, -1.0, -2.0], "positive total; got -4 with 3 negative weights of 3"),
+        ([1.0, 1.0, -1.0], "must be positive definite"),
         ([0.0, 0.0, 0.0], "(?i)sample.weights? must .* at least one non-zero"),
         ([1.0, np.nan, 1.0], "NaN"),
         ([1.0, np.inf, 1.0], "infinity"),

@@ -264,7 +264,7 @@ def test_criteria_of_users():
         ({"method": "magic"}, "method must be 'influence' or 'bootstrap'"),
         ({"n_resamples": 1}, "n_resamples must be an integer >= 2"),
         ({"criterion": "B"}, "criterion must be one of"),
-        ({"sample_weight": -np.ones(600)}, "sample_weight must be nonnegative"),
+        ({"sample_weight": -np.ones(600)}, "sample_weight must have a positive total"),
     ],
 )
 def test_errors(options, message):

@@ -615,6 +615,10 @@ def test_bad_weights(kind, weights, message):
     with pytest.raises(ValueError, match=message):
         quantizer.fit(T7, sample_weight=weights)
     quantizer.fit(T7)
+    if min(weights) < 0:
+        if max(weights) > 0:
+            return  # a rule may be evaluated with some negative weights
+        message = "positive total; got -7"
     for method in (quantizer.score, quantizer.information_report):
         with pytest.raises(ValueError, match=message):
             method(T7, sample_weight=weights)

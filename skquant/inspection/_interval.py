@@ -9,7 +9,13 @@ from scipy.stats import chi2, norm
 from sklearn.utils import check_random_state
 
 from skquant._checks import single_threaded
-from skquant._moments import cell_moments, moment_information, row_blocks, table_factor
+from skquant._moments import (
+    cell_moments,
+    moment_information,
+    require_positive_cells,
+    row_blocks,
+    table_information,
+)
 from skquant._table import read_table
 from skquant.criteria import retained_eigensystem
 from skquant.inspection._efficiency import efficiency_gradients
@@ -47,7 +53,8 @@ class RetentionInterval:
     status : str
         ``"ok"``, or why there is no interval: ``"too_few_cells"``,
         ``"singular_information"``, ``"zero_variance"``,
-        ``"eigenvalues_not_separated"`` or ``"nuisance_retention"``.
+        ``"eigenvalues_not_separated"``, ``"nuisance_retention"`` or, of negative
+        weights, ``"retention_above_one"``.
     method : str
         ``"influence"`` or ``"bootstrap"``.
     n_rows : int
@@ -81,22 +88,28 @@ def informations(points, shares, squares, labels, n_bins):
     variance: ``sum_i w_i^2 u_i u_i' / W_b`` with ``u_i = s_i - mu_b``. ``squares``
     are the sums of squared weights of the draws that each row stands for.
     """
+    require_positive_cells(shares, labels, n_bins)
     cell_weights, means = cell_moments(points, shares, labels, n_bins)
     retained = moment_information(cell_weights, means)
     cells = within_covariances(points, shares, squares, labels, cell_weights, means)
     excess = cells.sum(axis=0)
-    factor = table_factor(points, shares)
-    return retained, retained - excess, factor.T @ factor, means
+    return retained, retained - excess, table_information(points, shares), means
 
 
 def within_covariances(points, shares, squares, labels, cell_weights, means):
     """Return ``sum_i w_i^2 u_i u_i' / W_b`` of each cell, (K, r, r).
 
     Offsets from a mean that holds the row itself are too short: their squares are
-    divided by one minus its share of the cell.
+    divided by one minus its share of the cell, where no weight is negative.
     """
     offsets = points - means[labels]
     rest = cell_weights[labels] - shares
+    if np.min(shares) < 0:
+        # a row may outweigh its cell; W (1 - 2 w / W + sum w^2 / W^2) is never
+        # negative, and gives the mean of the squares for rows of one variance
+        sums = np.bincount(labels, squares, minlength=len(cell_weights))
+        rest -= shares
+        rest += (sums / np.where(cell_weights > 0, cell_weights, 1.0))[labels]
     factors = np.zeros(len(shares))
     np.divide(squares, rest, out=factors, where=rest > 1e-9 * cell_weights[labels])
     r = points.shape[1]
@@ -287,7 +300,8 @@ def retention_interval(
         The frozen rule's labels of these rows, or an object whose ``predict`` gives
         them.
     sample_weight : array-like of shape (n,), default=None
-        Nonnegative weights; ones when None.
+        Weights; ones when None. They may be negative as long as the weight of every
+        cell that holds rows is positive; the errors have their squares.
     criterion : {"D", "trace", "A", "E"} or object, default="D"
         Whose efficiency is the retention.
     level : float in (0, 1), default=0.95
@@ -308,8 +322,9 @@ def retention_interval(
     Raises
     ------
     ValueError
-        For invalid scores, weights, labels or parameters, or a criterion whose
-        efficiency is not of degree one in the retained information.
+        For invalid scores, weights, labels or parameters, a criterion whose
+        efficiency is not of degree one in the retained information, a cell without
+        positive weight, or the bootstrap of negative weights.
 
     References
     ----------
@@ -333,7 +348,12 @@ def retention_interval(
         raise ValueError(f"method must be 'influence' or 'bootstrap'; got {method!r}.")
     if not isinstance(n_resamples, Integral) or n_resamples < 2:
         raise ValueError(f"n_resamples must be an integer >= 2; got {n_resamples!r}.")
-    table = read_table(scores, sample_weight, criterion)
+    table = read_table(scores, sample_weight, criterion, signed=True)
+    if method == "bootstrap" and np.min(table.shares) < 0:
+        raise ValueError(
+            "method='bootstrap' needs nonnegative weights: a resample may leave a cell "
+            "without positive weight; got negative weights. Use method='influence'."
+        )
     predict = getattr(labels_or_rule, "predict", None)
     given = labels_or_rule if predict is None else predict(scores)
     labels, n_bins = table.labels(given, name="labels_or_rule")
@@ -360,7 +380,10 @@ def retention_interval(
             )
         # a lossless label leaves rounding only
         rounding = 1e3 * np.finfo(np.float64).eps
-        if not 0.0 < estimate < 1.0 or not rounding * estimate < error < np.inf:
+        if estimate >= 1.0 and np.min(table.shares) < 0:
+            status = "retention_above_one"
+            estimate = error = first_order = np.nan
+        elif not 0.0 < estimate < 1.0 or not rounding * estimate < error < np.inf:
             status = "zero_variance"
             estimate = error = first_order = np.nan
     spread = norm.ppf(0.5 + 0.5 * level) * error / (estimate * (1.0 - estimate))

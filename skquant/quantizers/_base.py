@@ -37,10 +37,14 @@ from skquant._moments import (
     share_weights,
     table_factor,
 )
-from skquant._table import criterion_coordinates
-from skquant.criteria import CRITERION_METHODS, resolve_criterion
+from skquant._table import criterion_coordinates, require_positive_definite
+from skquant.criteria import (
+    CRITERION_METHODS,
+    resolve_criterion,
+    retained_eigensystem,
+)
 from skquant.exceptions import DegenerateInformationWarning, RuleExtensionWarning
-from skquant.report import build_report
+from skquant.report import build_report, warn_of_gain
 from skquant.rules import AffineMaxRule
 from skquant.solvers._problem import build_problem
 
@@ -394,7 +398,7 @@ class BaseQuantizer(
         y : None
             Ignored.
         sample_weight : array-like of shape (n,), default=None
-            Nonnegative weights.
+            Weights; negative ones are legal while every cell's weight is positive.
 
         Returns
         -------
@@ -406,20 +410,27 @@ class BaseQuantizer(
         ------
         ValueError
             If the rows have no information in some direction that the training
-            table had: the retention there is 0/0.
+            table had: the retention there is 0/0. For negative weights that leave a
+            cell without positive weight, or the full information not positive
+            definite.
+
+        Warns
+        -----
+        UserWarning
+            If negative weights bring a retained eigenvalue above 1.
         """
         X = self._validated(X)
-        weights = check_weights(sample_weight, X)
+        weights = check_weights(sample_weight, X, signed=True)
         return self._efficiency(X, self.rule_.predict(X), weights)
 
     @single_threaded
     def _efficiency(self, X, labels, weights):
-        used = weights > 0
+        used = weights != 0
         X, labels, weights = X[used], labels[used], weights[used]
         points = X @ self._coordinates
-        singular = np.linalg.svd(
-            table_factor(points, share_weights(weights)), compute_uv=False
-        )
+        # signed weights give no table whose singular values could be taken
+        absolute = share_weights(np.abs(weights))
+        _, singular, right = np.linalg.svd(table_factor(points, absolute))
         tolerance = max(self._rank_rtol, 1e-10) * singular.max()
         rank = int(np.sum(singular > tolerance))
         if rank < points.shape[1]:
@@ -428,6 +439,10 @@ class BaseQuantizer(
                 f"directions of the training table; got rows of rank {rank}."
             )
         pair = information_pair(points, weights, labels, self.n_bins_)
+        if np.min(weights) < 0:
+            whitener = right.T / singular
+            require_positive_definite(whitener.T @ pair[1] @ whitener)
+            warn_of_gain(retained_eigensystem(*pair)[0][-1])
         return self.criterion_.efficiency(*pair)
 
     def information_report(self, X, sample_weight=None):
@@ -438,7 +453,7 @@ class BaseQuantizer(
         X : array-like of shape (n, d)
             Scores.
         sample_weight : array-like of shape (n,), default=None
-            Nonnegative weights.
+            Weights; negative ones are legal while every cell's weight is positive.
 
         Returns
         -------
@@ -446,7 +461,7 @@ class BaseQuantizer(
             With the efficiency of ``criterion_``; print it.
         """
         X = self._validated(X)
-        weights = check_weights(sample_weight, X)
+        weights = check_weights(sample_weight, X, signed=True)
         return build_report(
             X,
             self.rule_.predict(X),
