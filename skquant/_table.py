@@ -293,7 +293,7 @@ class Table:
         return labels[self.used], n_bins
 
 
-def read_table(scores, sample_weight, criterion):
+def read_table(scores, sample_weight, criterion, *, takes_prior=False):
     """Validate scores and weights, and change to the criterion's coordinates."""
     X, names = check_scores(scores)
     weights = check_weights(sample_weight, X)
@@ -308,13 +308,14 @@ def read_table(scores, sample_weight, criterion):
         effective_sample_size=effective_sample_size(weights),
         total_weight=total_weight(weights),
     )
-    if prior_root(criterion, X.shape[1]) is not None:
+    prior = prior_root(criterion, X.shape[1])
+    if prior is not None and not takes_prior:
         raise ValueError(
             "this function does not take a criterion with a prior: quantizers and "
             f"information_report do; got {criterion!r}."
         )
     shares = share_weights(weights)
-    subspace = informative_subspace(X, shares, tolerance)
+    subspace = informative_subspace(X, shares, tolerance, prior)
     require_full_rank(criterion, subspace, names)
     return Table(
         X=X,

@@ -47,6 +47,10 @@ __all__ = [
     "resolve_criterion",
 ]
 
+# With constrained nuisances more than this costs retention on fresh rows: with 30 unit
+# priors, 12 cells, 20000 rows .952 at it and .915 at .01.
+_WEIGHT_WITH_PRIOR = 0.003
+
 
 def retained_eigensystem(information, reference):
     """Eigenvalues of a symmetric pencil, rounding to 0 and 1 removed.
@@ -565,7 +569,8 @@ class ProfiledDOptimality(_PriorMixin, BaseEstimator):
         Share of the nuisance block's own log determinant. Small tables need more
         of it: without it free labels reach their value by making the retained
         nuisance block nearly singular, which no fresh row repeats. ``"auto"`` is
-        ``0.01 + 3 d / n_eff``, at most 1.
+        ``0.01 + 3 d / n_eff``, at most 1, and 0.003 with a prior, which holds the
+        nuisances together by itself.
     prior : mapping of int or str to float, or array-like of shape (d, d), default=None
         What is known about the parameters beside the data: the standard deviation of
         each constrained parameter, in its unit, by column index or name, or a
@@ -672,6 +677,8 @@ class ProfiledDOptimality(_PriorMixin, BaseEstimator):
         weight = self.nuisance_weight
         if isinstance(weight, str):
             weight = min(1.0, 0.01 + 3.0 * n_features / effective_sample_size)
+            if self.prior is not None:
+                weight = _WEIGHT_WITH_PRIOR
         return clone(self).set_params(nuisance_weight=weight)
 
     def _nuisance(self, n_features):

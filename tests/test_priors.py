@@ -20,6 +20,11 @@ from skquant import (
     SoftVoronoiQuantizer,
 )
 from skquant.information import information_report, responsibility_gradient
+from skquant.inspection import (
+    certify_partition,
+    exchange_stability,
+    retention_interval,
+)
 
 SPECTRAL = [
     (NormalizedTrace, 1.0),
@@ -336,3 +341,45 @@ def test_no_prior_is_a_weak_prior(table):
         weak = criterion(prior={1: 1e12})
         with_prior = information_report(X, labels, weights, criterion=weak)
         assert with_prior.efficiency == pytest.approx(without.efficiency, rel=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::skquant.exceptions.RuleExtensionWarning")
+def test_certificate_and_stability_of_a_table_with_a_prior():
+    rng = np.random.default_rng(8)
+    X, weights = rng.normal(size=(8, 5)) + 0.3, rng.uniform(1.0, 5.0, 8)
+    precision = np.diag([0.0, 4.0, 1.0, 9.0, 0.25])
+    criterion = ProfiledDOptimality(0, 0.0, prior=precision)
+
+    def retention(labels):
+        kept, full = twin_total(X, weights, labels, precision, weights.sum())
+        return (twin_profiled(kept, [0]) / twin_profiled(full, [0])).item()
+
+    best = max(map(retention, partitions(8, 3)))
+    certificate = certify_partition(X, 3, sample_weight=weights, criterion=criterion)
+    assert certificate.efficiency == pytest.approx(retention(certificate.labels))
+    assert certificate.efficiency <= best + 1e-12
+    assert best <= certificate.upper_bound <= 1.0
+    labels = np.arange(8) % 3
+    report = exchange_stability(X, labels, weights, criterion=criterion)
+    assert report.efficiency == pytest.approx(retention(labels), rel=1e-10)
+    gains = []
+    for row, cell in itertools.product(range(8), range(3)):
+        moved = labels.copy()
+        moved[row] = cell
+        gains.append(np.log(retention(moved) / retention(labels)))
+    assert report.best_gain == pytest.approx(max(gains), rel=1e-8)
+    with pytest.raises(ValueError, match="one parameter of interest"):
+        certify_partition(X, 3, criterion=DOptimality(prior=precision))
+    with pytest.raises(ValueError, match="does not take a criterion with a prior"):
+        retention_interval(X, labels, criterion=criterion)
+
+
+@pytest.mark.filterwarnings("ignore::skquant.exceptions.DegenerateInformationWarning")
+def test_the_bound_serves_tables_that_branch_and_bound_cannot_end():
+    X = many_nuisances(3000, 2, 4)
+    certificate = certify_partition(
+        X, 8, criterion=ProfiledDOptimality(0, 0.0), max_nodes=1000
+    )
+    fit = IntervalQuantizer(8, criterion=ProfiledDOptimality(0, 0.0)).fit(X)
+    assert certificate.efficiency >= fit.retention_ - 1e-3
+    assert certificate.upper_bound <= fit.upper_bound_ + 1e-9

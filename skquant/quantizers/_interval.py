@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skquant.criteria import NormalizedTrace
 from skquant.quantizers._base import BaseQuantizer, Solution
 from skquant.solvers._interval import interval_cells
-from skquant.solvers._profiled_interval import profiled_intervals
+from skquant.solvers._profiled_interval import one_of_interest, profiled_intervals
 from skquant.solvers._search import search_partition
 
 # Relative error of a projection, per column.
@@ -180,10 +180,9 @@ class IntervalQuantizer(BaseQuantizer):
     def _solve(self, problem, n_bins, atoms, random_state):
         subspace = atoms.subspace
         learned = None
-        profiled = hasattr(problem.criterion, "nuisance_retention")
-        interest = problem.criterion.interest if profiled else ()
-        if self.direction is None and len(interest) == 1 and subspace.rank > 1:
-            learned = profiled_intervals(problem, n_bins, interest[0])
+        interest = one_of_interest(problem)
+        if self.direction is None and interest is not None:
+            learned = profiled_intervals(problem, n_bins, interest)
         elif subspace.rank > 1:
             warn(
                 f"IntervalQuantizer is exact for scores of rank 1; got rank "

@@ -39,6 +39,8 @@ class ProfiledIntervals:
     ----------
     combination : ndarray of shape (c,)
         Weights of the criterion's coordinates in the projection.
+    labels : ndarray of int32 of shape (n,)
+        Its intervals.
     upper_bound : float
         No labeling of the atoms with so many cells has a larger efficiency.
     n_iter : int
@@ -46,6 +48,7 @@ class ProfiledIntervals:
     """
 
     combination: np.ndarray
+    labels: np.ndarray
     upper_bound: float
     n_iter: int
 
@@ -104,6 +107,17 @@ class _Combine:
         return self._map.T @ slope[self._nuisance]
 
 
+def one_of_interest(problem):
+    """Return the column of the one parameter of interest, None where there is none.
+
+    Of scores of rank one the intervals need no learning.
+    """
+    criterion = problem.criterion
+    if not hasattr(criterion, "nuisance_retention") or len(problem.origin) == 1:
+        return None
+    return criterion.interest[0] if len(criterion.interest) == 1 else None
+
+
 def profiled_intervals(problem, n_bins, interest):
     """Learn the projection whose intervals keep most, and bound what any label keeps.
 
@@ -150,8 +164,11 @@ def profiled_intervals(problem, n_bins, interest):
         for each in seen
     ]
     least = min(each[2] + more for each, more in zip(seen, margin, strict=True))
+    along = problem.columns @ chosen[0]
+    labels, _ = interval_cells(problem.points @ along, problem.weights, n_bins)
     return ProfiledIntervals(
         combination=chosen[0],
+        labels=labels,
         upper_bound=float(min(1.0, least / precision(reference))),
         n_iter=len(seen),
     )
