@@ -158,17 +158,19 @@ def profiled_intervals(problem, n_bins, interest):
     else:
         seen = _search(problem, n_bins, combine, start, precision)
     chosen = max(seen, key=lambda each: each[3])
-    # rounding goes by the size of what is summed, not of what is left
-    margin = [
-        _ROUNDING * (np.abs(each[0]) @ np.abs(reference) @ np.abs(each[0]))
-        for each in seen
-    ]
-    least = min(each[2] + more for each, more in zip(seen, margin, strict=True))
+
+    def rounding(combination):
+        # by the size of what is summed, not of what is left
+        size = np.abs(combination)
+        return _ROUNDING * (size @ np.abs(reference) @ size)
+
+    least = min(each[2] + rounding(each[0]) for each in seen)
+    whole = precision(reference) - rounding(combine(np.zeros(combine.size)))
     along = problem.columns @ chosen[0]
     labels, _ = interval_cells(problem.points @ along, problem.weights, n_bins)
     return ProfiledIntervals(
         combination=chosen[0],
         labels=labels,
-        upper_bound=float(min(1.0, least / precision(reference))),
+        upper_bound=float(min(1.0, least / whole)) if whole > 0.0 else 1.0,
         n_iter=len(seen),
     )
