@@ -17,6 +17,7 @@ from skquant._moments import (
     table_factor,
     table_information,
 )
+from skquant._priors import profile_out, total_weight
 from skquant.criteria import resolve_criterion
 
 
@@ -36,6 +37,14 @@ class InformativeSubspace:
         R with ``R'R`` the information of the table, columns over ``scale``.
     dropped : tuple of int
         Columns that depend on those before them.
+    base : ndarray of shape (r + e,) or None
+        With a prior, coordinates are those in which data and prior together have
+        identity information, and this is the prior's part, which is diagonal: at the
+        end e ones, of directions in which only the prior has information.
+    prior : ndarray of shape (m, d) or None
+        Root of the prior's precision, columns over ``scale``.
+    undetermined : tuple of int
+        Columns that with those before them neither data nor prior determine.
     """
 
     scale: np.ndarray
@@ -43,21 +52,26 @@ class InformativeSubspace:
     basis: np.ndarray
     factor: np.ndarray
     dropped: tuple
+    base: np.ndarray | None = None
+    prior: np.ndarray | None = None
+    undetermined: tuple = ()
 
     @property
     def rank(self):
         return self.whitener.shape[1]
 
 
-def informative_subspace(X, weights, rank_rtol):
+def informative_subspace(X, weights, rank_rtol, prior=None):
     """Find the informative subspace of a table.
 
     The rank counts the singular values of the weighted table, columns scaled to
-    unit root mean square, above ``rank_rtol`` times the largest. Of weights of either
-    sign the absolute ones decide the subspace, in which the information of the signed
-    ones has to be positive definite.
+    unit root mean square, above ``rank_rtol`` times the largest. ``prior`` is the root
+    of the precision of a prior, per unit of weight. Of weights of either sign the
+    absolute ones decide the subspace, in which the information of the signed ones has
+    to be positive definite.
     """
     if np.min(weights) < 0:
+        refuse_signed_prior(weights, prior)
         return _signed_subspace(X, weights, rank_rtol)
     largest = np.zeros(X.shape[1])
     for block, _ in row_blocks(len(weights)):
@@ -74,13 +88,48 @@ def informative_subspace(X, weights, rank_rtol):
     for block, _ in row_blocks(len(weights)):
         mean_square += weights[block] @ (X[block] / largest) ** 2
     scale = largest * np.sqrt(mean_square)
-    scale = np.where(scale > 0, scale, 1.0)
+    unscaled = 1.0
+    if prior is not None:
+        # a parameter without data has the unit of its prior
+        norms = np.linalg.norm(prior, axis=0)
+        unscaled = np.where(norms > 0, norms, 1.0)
+    scale = np.where(scale > 0, scale, unscaled)
     factor = table_factor(X, weights, scale)
     _, singular, right = np.linalg.svd(factor)
     tolerance = rank_rtol * singular[0]
     rank = int(np.sum(singular > tolerance))
+    null = right[rank:]
     right = right[:rank]
     singular = singular[:rank]
+    if prior is not None:
+        prior = prior / scale
+        root = singular[:, None] * right
+        directions = right.T / singular
+        profiled, n_alone = profile_out(prior, directions, null.T, rank_rtol)
+        _, sizes, axes = np.linalg.svd(profiled, full_matrices=True)
+        strength = np.zeros(rank)
+        strength[: len(sizes)] = sizes[:rank]
+        # the root of one plus the prior's share: both have identity information
+        total = np.hypot(1.0, strength)
+        stacked = np.vstack([root, prior])
+        norms = np.linalg.norm(stacked, axis=0)
+        unit = np.linalg.qr(stacked / np.where(norms > 0, norms, 1.0), mode="r")
+        all_singular = np.linalg.svd(unit, compute_uv=False)
+        tolerance_all = rank_rtol * all_singular[0]
+        rank_all = int(np.sum(all_singular > tolerance_all))
+        base = np.concatenate([(strength / total) ** 2, np.ones(n_alone)])
+        # The prior alone decides about a direction without data: with the data's
+        # part of it the coordinates do not change.
+        return InformativeSubspace(
+            scale=scale,
+            whitener=(directions @ axes.T / total) / scale[:, None],
+            basis=(total[:, None] * (axes @ root)) * scale,
+            factor=root,
+            dropped=_dependent_columns(factor, rank, tolerance),
+            base=base,
+            prior=prior,
+            undetermined=_dependent_columns(unit, rank_all, tolerance_all),
+        )
     return InformativeSubspace(
         scale=scale,
         whitener=(right.T / singular) / scale[:, None],
@@ -101,6 +150,15 @@ def _signed_subspace(X, weights, rank_rtol):
         basis=factor @ plain.basis,
         factor=factor @ plain.basis / plain.scale,
     )
+
+
+def refuse_signed_prior(weights, prior):
+    """Refuse weights of either sign beside the information of a prior."""
+    if prior is not None:
+        raise ValueError(
+            "sample_weight must be nonnegative under a criterion with a prior; got "
+            f"{np.sum(weights < 0)} negative weights of {len(weights)}."
+        )
 
 
 def require_positive_definite(information):
@@ -140,9 +198,48 @@ def criterion_coordinates(criterion, subspace):
     return np.diag(1.0 / subspace.scale)
 
 
+def prior_root(criterion, n_features):
+    """Return the root of the prior's precision per unit of weight, None without one."""
+    root = getattr(criterion, "precision_root", None)
+    return None if root is None else root(n_features)
+
+
+def prior_base(criterion, subspace):
+    """Return the prior's information in the coordinates of a criterion, or None."""
+    if subspace.base is None:
+        return None
+    if getattr(criterion, "needs_columns", False):
+        return subspace.prior.T @ subspace.prior
+    return np.diag(subspace.base)
+
+
+def add_base(information, base):
+    """Return the data's information plus the prior's.
+
+    The prior's has further coordinates at the end where the data have none.
+    """
+    if base is None:
+        return information
+    total = base.copy()
+    known = len(information)
+    total[:known, :known] += information
+    return total
+
+
 def require_full_rank(criterion, subspace, names):
     """Refuse a criterion of columns on a table whose columns are dependent."""
-    if getattr(criterion, "needs_columns", False) and subspace.dropped:
+    if not getattr(criterion, "needs_columns", False):
+        return
+    if subspace.prior is not None:
+        if subspace.undetermined:
+            columns = column_names(subspace.undetermined, names)
+            raise ValueError(
+                f"criterion {criterion!r} needs every parameter determined; neither "
+                f"data nor prior determine {list(columns)}, alone or apart from the "
+                "columns before them. Give them a prior or remove them."
+            )
+        return
+    if subspace.dropped:
         dropped = column_names(subspace.dropped, names)
         raise ValueError(
             f"criterion {criterion!r} needs a nonsingular full information; the "
@@ -239,7 +336,7 @@ class Table:
         return labels[self.used], n_bins
 
 
-def read_table(scores, sample_weight, criterion, *, signed=False):
+def read_table(scores, sample_weight, criterion, *, takes_prior=False, signed=False):
     """Validate scores and weights, and change to the criterion's coordinates."""
     X, names = check_scores(scores)
     weights = check_weights(sample_weight, X, signed=signed)
@@ -252,9 +349,16 @@ def read_table(scores, sample_weight, criterion, *, signed=False):
         X.shape[1],
         names,
         effective_sample_size=effective_sample_size(weights),
+        total_weight=total_weight(weights),
     )
+    prior = prior_root(criterion, X.shape[1])
+    if prior is not None and not takes_prior:
+        raise ValueError(
+            "this function does not take a criterion with a prior: quantizers and "
+            f"information_report do; got {criterion!r}."
+        )
     shares = share_weights(weights)
-    subspace = informative_subspace(X, shares, tolerance)
+    subspace = informative_subspace(X, shares, tolerance, prior)
     require_full_rank(criterion, subspace, names)
     return Table(
         X=X,

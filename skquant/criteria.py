@@ -30,6 +30,13 @@ from abc import ABC, abstractmethod
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
+from skquant._priors import (
+    check_expected_events,
+    column_index,
+    precision_root,
+    resolve_prior,
+)
+
 __all__ = [
     "AOptimality",
     "DOptimality",
@@ -39,6 +46,10 @@ __all__ = [
     "ProfiledDOptimality",
     "resolve_criterion",
 ]
+
+# With constrained nuisances more than this costs retention on fresh rows: with 30 unit
+# priors, 12 cells, 20000 rows .952 at it and .915 at .01.
+_WEIGHT_WITH_PRIOR = 0.003
 
 
 def retained_eigensystem(information, reference):
@@ -109,11 +120,99 @@ def _power_mean(eigenvalues, power):
     return float(unit * np.mean((eigenvalues / unit) ** power) ** (1.0 / power))
 
 
-class _SpectralCriterion(BaseEstimator, ABC):
+class _PriorMixin:
+    """A criterion of the information of data and prior together."""
+
+    # of criteria that were stored before there were priors
+    prior = None
+    expected_events = None
+
+    def resolve(self, n_features, feature_names):
+        """Return a copy for one table, columns of the prior by index.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of columns of the table.
+        feature_names : sequence of str or None
+            Names of the columns, if they have any.
+
+        Returns
+        -------
+        criterion : object
+            A copy.
+
+        Raises
+        ------
+        ValueError
+            For a prior that does not fit the table or an ``expected_events`` that is
+            not positive and finite.
+        """
+        check_expected_events(self.expected_events)
+        prior = resolve_prior(self.prior, n_features, feature_names)
+        return clone(self).set_params(prior=prior)
+
+    def resolve_exposure(self, total_weight):
+        """Return a copy whose ``expected_events`` is a number, where it matters.
+
+        Parameters
+        ----------
+        total_weight : float
+            Sum of the weights of the table.
+
+        Returns
+        -------
+        criterion : object
+            A copy; ``self`` without a prior or with a number already.
+
+        Raises
+        ------
+        ValueError
+            If the weights cannot be counts of events because their sum overflows.
+        """
+        if self.prior is None or self.expected_events is not None:
+            return self
+        if not 0.0 < total_weight < np.inf:
+            raise ValueError(
+                "expected_events must be given where the sum of the weights is no "
+                f"number of events; got the sum {total_weight!r}."
+            )
+        return clone(self).set_params(expected_events=total_weight)
+
+    def precision_root(self, n_features):
+        """Return the root of the prior's precision per unit of total weight.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of columns of the table.
+
+        Returns
+        -------
+        root : ndarray of shape (m, d) or None
+            ``root.T @ root`` is the precision over ``expected_events``; None without
+            a prior.
+        """
+        if self.prior is None:
+            return None
+        if self.expected_events is None:
+            raise ValueError(
+                "expected_events=None depends on the table; give a number, or let an "
+                "estimator or resolve_criterion resolve it."
+            )
+        root = precision_root(self.prior, n_features)
+        return root / np.sqrt(self.expected_events)
+
+
+class _SpectralCriterion(_PriorMixin, BaseEstimator, ABC):
     """A symmetric function of the retained eigenvalues."""
 
     needs_columns = False
     concave = True
+
+    def __init__(self, *, prior=None, expected_events=None):
+        self.prior = prior
+        self.expected_events = expected_events
 
     @property
     @abstractmethod
@@ -194,6 +293,17 @@ class NormalizedTrace(_SpectralCriterion):
 
     The efficiency is the arithmetic mean of the retained eigenvalues.
 
+    Parameters
+    ----------
+    prior : mapping of int or str to float, or array-like of shape (d, d), default=None
+        What is known about the parameters beside the data: the standard deviation of
+        each constrained parameter, in its unit, by column index or name, or a
+        precision matrix, a row and a column for each parameter. Added to the
+        information, all of it and what labels keep, in total units.
+    expected_events : float, default=None
+        The exposure to which the total weight of the table amounts, where there is a
+        prior; None: the sum of the weights, which then are expected counts.
+
     References
     ----------
     .. [1] F. Pukelsheim, "Optimal Design of Experiments", SIAM, 2006.
@@ -222,6 +332,17 @@ class DOptimality(_SpectralCriterion):
 
     The value is ``log det information - log det reference``, 0 when nothing is
     lost; the efficiency is the geometric mean of the retained eigenvalues.
+
+    Parameters
+    ----------
+    prior : mapping of int or str to float, or array-like of shape (d, d), default=None
+        What is known about the parameters beside the data: the standard deviation of
+        each constrained parameter, in its unit, by column index or name, or a
+        precision matrix, a row and a column for each parameter. Added to the
+        information, all of it and what labels keep, in total units.
+    expected_events : float, default=None
+        The exposure to which the total weight of the table amounts, where there is a
+        prior; None: the sum of the weights, which then are expected counts.
 
     References
     ----------
@@ -269,6 +390,17 @@ class AOptimality(_SpectralCriterion):
     The efficiency is the harmonic mean of the retained eigenvalues: the total
     variance of efficient estimates in whitened parameters, before over after.
 
+    Parameters
+    ----------
+    prior : mapping of int or str to float, or array-like of shape (d, d), default=None
+        What is known about the parameters beside the data: the standard deviation of
+        each constrained parameter, in its unit, by column index or name, or a
+        precision matrix, a row and a column for each parameter. Added to the
+        information, all of it and what labels keep, in total units.
+    expected_events : float, default=None
+        The exposure to which the total weight of the table amounts, where there is a
+        prior; None: the sum of the weights, which then are expected counts.
+
     References
     ----------
     .. [1] F. Pukelsheim, "Optimal Design of Experiments", SIAM, 2006.
@@ -306,6 +438,14 @@ class PowerMean(_SpectralCriterion):
     power : float, default=0.0
         At most 1, where the mean is a concave function of the information;
         ``-np.inf`` is the minimum.
+    prior : mapping of int or str to float, or array-like of shape (d, d), default=None
+        What is known about the parameters beside the data: the standard deviation of
+        each constrained parameter, in its unit, by column index or name, or a
+        precision matrix, a row and a column for each parameter. Added to the
+        information, all of it and what labels keep, in total units.
+    expected_events : float, default=None
+        The exposure to which the total weight of the table amounts, where there is a
+        prior; None: the sum of the weights, which then are expected counts.
 
     References
     ----------
@@ -320,11 +460,12 @@ class PowerMean(_SpectralCriterion):
     0.4
     """
 
-    def __init__(self, power=0.0):
+    def __init__(self, power=0.0, *, prior=None, expected_events=None):
+        super().__init__(prior=prior, expected_events=expected_events)
         self.power = power
 
     def resolve(self, n_features, feature_names):
-        """Return a copy after checking the power.
+        """Return a copy for one table, after checking the power.
 
         Parameters
         ----------
@@ -341,10 +482,11 @@ class PowerMean(_SpectralCriterion):
         Raises
         ------
         ValueError
-            If ``power`` is not a number of at most 1.
+            If ``power`` is not a number of at most 1, or for a prior that does not
+            fit the table.
         """
         self._exponent  # noqa: B018  (checks)
-        return clone(self)
+        return super().resolve(n_features, feature_names)
 
     @property
     def _exponent(self):
@@ -366,6 +508,17 @@ class EOptimality(_SpectralCriterion):
     The value is not differentiable where the smallest eigenvalues meet, which is
     where its optima are: ``gradient`` is then the supergradient that shares the
     weight equally.
+
+    Parameters
+    ----------
+    prior : mapping of int or str to float, or array-like of shape (d, d), default=None
+        What is known about the parameters beside the data: the standard deviation of
+        each constrained parameter, in its unit, by column index or name, or a
+        precision matrix, a row and a column for each parameter. Added to the
+        information, all of it and what labels keep, in total units.
+    expected_events : float, default=None
+        The exposure to which the total weight of the table amounts, where there is a
+        prior; None: the sum of the weights, which then are expected counts.
 
     References
     ----------
@@ -398,7 +551,7 @@ class EOptimality(_SpectralCriterion):
         return lowest / np.count_nonzero(lowest)
 
 
-class ProfiledDOptimality(BaseEstimator):
+class ProfiledDOptimality(_PriorMixin, BaseEstimator):
     """Log determinant of the information about some parameters, others profiled out.
 
     The profiled information of the parameters of interest is the Schur complement
@@ -416,7 +569,18 @@ class ProfiledDOptimality(BaseEstimator):
         Share of the nuisance block's own log determinant. Small tables need more
         of it: without it free labels reach their value by making the retained
         nuisance block nearly singular, which no fresh row repeats. ``"auto"`` is
-        ``0.01 + 3 d / n_eff``, at most 1.
+        ``0.01 + 3 d / n_eff``, at most 1, and 0.003 with a prior, which holds the
+        nuisances together by itself.
+    prior : mapping of int or str to float, or array-like of shape (d, d), default=None
+        What is known about the parameters beside the data: the standard deviation of
+        each constrained parameter, in its unit, by column index or name, or a
+        precision matrix, a row and a column for each parameter. Added to the
+        information, all of it and what labels keep, in total units. With all nuisances
+        constrained, cells fewer than parameters have a profiled retention above 0. A
+        prior on a parameter of interest counts as information about it.
+    expected_events : float, default=None
+        The exposure to which the total weight of the table amounts, where there is a
+        prior; None: the sum of the weights, which then are expected counts.
 
     References
     ----------
@@ -436,9 +600,13 @@ class ProfiledDOptimality(BaseEstimator):
     concave = True
     exchange_form = "log_det"
 
-    def __init__(self, interest=0, nuisance_weight="auto"):
+    def __init__(
+        self, interest=0, nuisance_weight="auto", *, prior=None, expected_events=None
+    ):
         self.interest = interest
         self.nuisance_weight = nuisance_weight
+        self.prior = prior
+        self.expected_events = expected_events
 
     def resolve(self, n_features, feature_names):
         """Return a copy whose ``interest`` is a tuple of column indices.
@@ -461,34 +629,24 @@ class ProfiledDOptimality(BaseEstimator):
             For an unknown, repeated or missing column, when no nuisance column is
             left, or for a ``nuisance_weight`` outside [0, 1].
         """
+        indices = self._interest_columns(n_features, feature_names)
+        weight = self.nuisance_weight
+        automatic = isinstance(weight, str) and weight == "auto"
+        if not automatic and not (
+            isinstance(weight, numbers.Real) and 0.0 <= weight <= 1.0
+        ):
+            raise ValueError(
+                f"nuisance_weight must be 'auto' or a number in [0, 1]; got {weight!r}."
+            )
+        resolved = super().resolve(n_features, feature_names)
+        return resolved.set_params(interest=indices)
+
+    def _interest_columns(self, n_features, feature_names):
         single = isinstance(self.interest, str) or not np.iterable(self.interest)
         entries = [self.interest] if single else list(self.interest)
         indices = []
         for entry in entries:
-            if isinstance(entry, str):
-                if feature_names is None:
-                    raise ValueError(
-                        f"interest names the column {entry!r}, but the table has no "
-                        "column names; give indices or a DataFrame."
-                    )
-                names = list(feature_names)
-                if entry not in names:
-                    raise ValueError(
-                        f"interest must name columns of the table {names}; got "
-                        f"{entry!r}."
-                    )
-                indices.append(names.index(entry))
-            elif (
-                isinstance(entry, numbers.Integral)
-                and not isinstance(entry, bool)
-                and 0 <= entry < n_features
-            ):
-                indices.append(int(entry))
-            else:
-                raise ValueError(
-                    "interest must hold column indices between 0 and "
-                    f"{n_features - 1} or column names; got {entry!r}."
-                )
+            indices.append(column_index(entry, n_features, feature_names, "interest"))
         if not indices or len(set(indices)) < len(indices):
             raise ValueError(
                 f"interest must hold distinct columns, at least one; got "
@@ -499,15 +657,7 @@ class ProfiledDOptimality(BaseEstimator):
                 "interest must leave at least one nuisance column; got all "
                 f"{n_features} columns."
             )
-        weight = self.nuisance_weight
-        automatic = isinstance(weight, str) and weight == "auto"
-        if not automatic and not (
-            isinstance(weight, numbers.Real) and 0.0 <= weight <= 1.0
-        ):
-            raise ValueError(
-                f"nuisance_weight must be 'auto' or a number in [0, 1]; got {weight!r}."
-            )
-        return ProfiledDOptimality(tuple(indices), weight)
+        return tuple(indices)
 
     def resolve_sample_size(self, n_features, effective_sample_size):
         """Return a copy whose ``nuisance_weight`` is a number.
@@ -527,10 +677,12 @@ class ProfiledDOptimality(BaseEstimator):
         weight = self.nuisance_weight
         if isinstance(weight, str):
             weight = min(1.0, 0.01 + 3.0 * n_features / effective_sample_size)
-        return ProfiledDOptimality(self.interest, weight)
+            if self.prior is not None:
+                weight = _WEIGHT_WITH_PRIOR
+        return clone(self).set_params(nuisance_weight=weight)
 
     def _nuisance(self, n_features):
-        resolved = self.resolve(n_features, None).interest
+        resolved = self._interest_columns(n_features, None)
         return np.setdiff1d(np.arange(n_features), resolved)
 
     def _numeric_weight(self):
@@ -664,7 +816,12 @@ CRITERION_METHODS = ["value", "gradient", "efficiency"]
 
 
 def resolve_criterion(
-    criterion, n_features, feature_names=None, *, effective_sample_size=None
+    criterion,
+    n_features,
+    feature_names=None,
+    *,
+    effective_sample_size=None,
+    total_weight=None,
 ):
     """Turn what a user gave as ``criterion`` into an object for one table.
 
@@ -679,6 +836,9 @@ def resolve_criterion(
     effective_sample_size : float, default=None
         Squared total weight over the total squared weight; when given, criteria
         that depend on it (``nuisance_weight="auto"``) are resolved too.
+    total_weight : float, default=None
+        Sum of the weights; when given, it is the ``expected_events`` of a criterion
+        with a prior and without a number of its own.
 
     Returns
     -------
@@ -720,4 +880,6 @@ def resolve_criterion(
         criterion = criterion.resolve(n_features, feature_names)
     if effective_sample_size is not None and hasattr(criterion, "resolve_sample_size"):
         criterion = criterion.resolve_sample_size(n_features, effective_sample_size)
+    if total_weight is not None and hasattr(criterion, "resolve_exposure"):
+        criterion = criterion.resolve_exposure(total_weight)
     return criterion

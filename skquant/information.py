@@ -26,9 +26,13 @@ from skquant._moments import (
     table_factor,
     table_information,
 )
+from skquant._priors import total_weight
 from skquant._table import (
+    add_base,
     criterion_coordinates,
     informative_subspace,
+    prior_base,
+    prior_root,
     require_full_rank,
 )
 from skquant.criteria import resolve_criterion
@@ -250,17 +254,25 @@ def responsibility_gradient(scores, responsibilities, criterion, sample_weight=N
         X.shape[1],
         names,
         effective_sample_size=effective_sample_size(weights),
+        total_weight=total_weight(weights),
     )
     used = weights > 0
-    subspace = informative_subspace(X[used], share_weights(weights[used]), 1e-10)
+    subspace = informative_subspace(
+        X[used],
+        share_weights(weights[used]),
+        1e-10,
+        prior_root(criterion, X.shape[1]),
+    )
     require_full_rank(criterion, subspace, names)
+    base = prior_base(criterion, subspace)
     points = X @ criterion_coordinates(criterion, subspace)
     shares = share_weights(weights)
     cell_weights, means = _fractional_moments(points, responsibilities, shares)
     factor = table_factor(points, shares)
     metric = criterion.gradient(
-        moment_information(cell_weights, means), factor.T @ factor
-    )
+        add_base(moment_information(cell_weights, means), base),
+        add_base(factor.T @ factor, base),
+    )[: points.shape[1], : points.shape[1]]
     projected = means @ metric
     gradient = 2.0 * points @ projected.T - np.sum(projected * means, axis=1)
     empty = cell_weights == 0

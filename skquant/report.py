@@ -18,10 +18,14 @@ from skquant._moments import (
     rescale,
     share_weights,
 )
+from skquant._priors import total_weight
 from skquant._table import (
+    add_base,
     column_names,
     criterion_coordinates,
     informative_subspace,
+    prior_base,
+    prior_root,
     require_full_rank,
 )
 from skquant.criteria import (
@@ -68,6 +72,15 @@ class InformationReport:
         Efficiency under the criterion that was given, if one was.
     nuisance_retention : float or None
         Smallest retained eigenvalue of the nuisance block, for a profiled criterion.
+    prior_efficiency : float or None
+        Efficiency of the prior alone, without any row: the floor. For a criterion with
+        a prior.
+    standard_errors : dict of int or str to tuple of (float, float), or None
+        Standard error of each parameter of interest, in its unit, with all rows kept
+        and with the labels alone, other parameters profiled out; infinite where the
+        labels do not determine it. For a profiled criterion. It is the root of the
+        inverse information of ``expected_events``, by default the sum of the weights,
+        and of the prior.
     interval : skquant.inspection.RetentionInterval or None
         The efficiency's sampling error on these rows, if a level was given.
     """
@@ -87,6 +100,8 @@ class InformationReport:
     effective_sample_sizes: np.ndarray
     efficiency: float | None = None
     nuisance_retention: float | None = None
+    prior_efficiency: float | None = None
+    standard_errors: dict | None = None
     interval: object | None = None
 
     @property
@@ -115,6 +130,12 @@ class InformationReport:
             lines.append(f"  on fresh rows    {self.interval}")
         if self.nuisance_retention is not None:
             lines.append(f"  nuisance block   {self.nuisance_retention:.6f} retained")
+        if self.prior_efficiency is not None:
+            lines.append(f"  prior alone      {self.prior_efficiency:.6f}")
+        for name, (before, after) in (self.standard_errors or {}).items():
+            lines.append(
+                f"  standard error   {after:.6g} of {name} ({before:.6g} unbinned)"
+            )
         lines += [
             f"  mean shift       {self.mean_shift:.3g}",
             "  cell      weight   share    rows  effective",
@@ -215,16 +236,21 @@ def information_report(
     return replace(report, interval=interval)
 
 
-def warn_of_gain(largest):
-    """Warn of a retained eigenvalue above 1, which negative weights alone give."""
-    if largest > 1.0:
+def retained_eigenvalues(binned, full):
+    """Return the retained eigenvalues, ascending; warn of one above 1.
+
+    Negative weights alone give one.
+    """
+    eigenvalues = retained_eigensystem(binned, full)[0]
+    if eigenvalues[-1] > 1.0:
         warn(
-            f"the labels keep {largest:.6g} of the full information in one direction: "
+            f"the labels keep {eigenvalues[-1]:.6g} of the full information in one direction: "
             "the negative weights make the full information smaller than that of the "
             "cells. Retentions are reported as they are.",
             UserWarning,
             stacklevel=5,
         )
+    return eigenvalues
 
 
 @single_threaded
@@ -238,24 +264,46 @@ def build_report(X, labels, weights, n_bins, rank_rtol, criterion, names):
     points = X @ subspace.whitener
     binned, full = information_pair(points, weights, labels, n_bins)
     mean_score = shares @ points
-    eigenvalues = retained_eigensystem(binned, full)[0]
-    warn_of_gain(eigenvalues[-1])
+    eigenvalues = retained_eigenvalues(binned, full)
 
-    efficiency = nuisance_retention = None
+    efficiency = nuisance_retention = prior_efficiency = standard_errors = None
     if criterion is not None:
         criterion = resolve_criterion(
             criterion,
             X.shape[1],
             names,
             effective_sample_size=effective_sample_size(weights),
+            total_weight=total_weight(weights),
         )
-        require_full_rank(criterion, subspace, names)
-        pair = information_pair(
-            X @ criterion_coordinates(criterion, subspace), weights, labels, n_bins
-        )
+        of_criterion = subspace
+        prior = prior_root(criterion, X.shape[1])
+        if prior is not None:
+            of_criterion = informative_subspace(X, shares, rank_rtol, prior)
+        require_full_rank(criterion, of_criterion, names)
+        base = prior_base(criterion, of_criterion)
+        pair = [
+            add_base(each, base)
+            for each in information_pair(
+                X @ criterion_coordinates(criterion, of_criterion),
+                weights,
+                labels,
+                n_bins,
+            )
+        ]
         efficiency = criterion.efficiency(*pair)
+        if base is not None:
+            prior_efficiency = criterion.efficiency(base, pair[1])
         if hasattr(criterion, "nuisance_retention"):
             nuisance_retention = criterion.nuisance_retention(*pair)
+            events = criterion.expected_events
+            standard_errors = _standard_errors(
+                pair,
+                criterion.interest,
+                of_criterion.scale,
+                total_weight(weights) if events is None else events,
+                efficiency,
+                names,
+            )
 
     relative = weights / np.max(np.abs(weights))
     sums = np.bincount(labels, relative, minlength=n_bins)
@@ -283,4 +331,24 @@ def build_report(X, labels, weights, n_bins, rank_rtol, criterion, names):
         effective_sample_sizes=sizes,
         efficiency=efficiency,
         nuisance_retention=nuisance_retention,
+        prior_efficiency=prior_efficiency,
+        standard_errors=standard_errors,
     )
+
+
+def _standard_errors(pair, interest, scale, events, efficiency, names):
+    """Return the standard errors of parameters, by name, before and after binning."""
+    interest = list(interest)
+    errors = np.full((2, len(interest)), np.inf)
+    for row, information in zip(errors, pair[::-1], strict=True):
+        if efficiency > 0.0 or information is pair[1]:
+            unit = np.sqrt(np.diag(information))
+            covariance = np.linalg.inv(information / unit / unit[:, None])
+            variances = np.diag(covariance)[interest]
+            row[:] = np.sqrt(variances) / unit[interest]
+    errors = errors / scale[interest] / np.sqrt(events)
+    named = column_names(interest, names)
+    return {
+        name: (float(before), float(after))
+        for name, before, after in zip(named, *errors, strict=True)
+    }

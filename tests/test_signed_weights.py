@@ -161,6 +161,21 @@ def test_a_retention_above_one_is_reported_and_warned_of():
     assert interval.plug_in == pytest.approx(score)
 
 
+def test_a_prior_needs_nonnegative_weights():
+    scores, labels, weights = positive_table()
+    criterion = ProfiledDOptimality([0], prior={1: 0.1})
+    quantizer = DExchangeQuantizer(5, criterion=criterion, random_state=0)
+    quantizer.fit(scores, sample_weight=weights)
+    more, labels, signed = with_pairs(scores, labels, weights)
+    for call in (
+        lambda: quantizer.score(more, sample_weight=signed),
+        lambda: quantizer.information_report(more, sample_weight=signed),
+        lambda: information_report(more, labels, signed, criterion=criterion),
+    ):
+        with pytest.raises(ValueError, match="prior; got 80 negative weights of 460"):
+            call()
+
+
 def test_positive_weights_do_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

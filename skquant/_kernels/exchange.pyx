@@ -344,6 +344,7 @@ cdef struct State:
     const double* coefficients
     const double* bases
     const int* ranks
+    const double* bases_added  # (n_terms, r, r), information that is always there
     # scratch
     double* information
     double* inverses       # (n_terms, r, r)
@@ -578,10 +579,11 @@ cdef void fill_block(State* s, Py_ssize_t t) noexcept nogil:
     """Set s.block to the information in the span of a term's basis, (m, m)."""
     cdef Py_ssize_t r = s.r, m = s.ranks[t], i, j, q
     cdef const double* basis = s.bases + t * r * r
+    cdef const double* added = s.bases_added + t * r * r
     cdef double total
     if m == r:
         for i in range(r * r):
-            s.block[i] = s.information[i]
+            s.block[i] = s.information[i] + added[i]
         return
     # half = I Q, block = Q' I Q
     for i in range(r):
@@ -595,7 +597,7 @@ cdef void fill_block(State* s, Py_ssize_t t) noexcept nogil:
             total = 0.0
             for q in range(r):
                 total += basis[q * r + i] * s.half[q * r + j]
-            s.block[i * m + j] = total
+            s.block[i * m + j] = total + added[i * r + j]
 
 
 cdef double value_of(State* s) noexcept nogil:
@@ -630,7 +632,7 @@ cdef int follow_information(State* s) noexcept nogil:
             s.metric[i] = s.bases[i]
     elif s.form == INVERSE_TRACE:
         for i in range(r * r):
-            s.block[i] = s.information[i]
+            s.block[i] = s.information[i] + s.bases_added[i]
         if invert(s.block, s.inverses, r, r):
             return 1
         for i in range(r):
@@ -1256,6 +1258,7 @@ cdef class CellExchange:
     cdef const double[::1] coefficients
     cdef const double[:, :, ::1] bases
     cdef const int[::1] ranks
+    cdef const double[:, :, ::1] added
     cdef double[::1] scratch
     cdef char[::1] known
     cdef const float[::1] sizes
@@ -1276,6 +1279,7 @@ cdef class CellExchange:
         const double[::1] coefficients,  # IN (t,)
         const double[:, :, ::1] bases,  # IN (t, r, r)
         const int[::1] ranks,           # IN (t,)
+        const double[:, :, ::1] added,  # IN (t, r, r), of a term, in its basis
         double min_weight,              # IN weight that a cell must keep
     ):
         cdef State* s = &self.s
@@ -1290,6 +1294,7 @@ cdef class CellExchange:
         s.cell_means, s.cell_counts = &cell_means[0, 0], &cell_counts[0]
         s.form, s.n_terms, s.ranks = form, coefficients.shape[0], &ranks[0]
         s.coefficients, s.bases = &coefficients[0], &bases[0, 0, 0]
+        self.added, s.bases_added = added, &added[0, 0, 0]
         s.min_weight = min_weight
         cdef Py_ssize_t n_blocks = (s.n + VISIT - 1) // VISIT
         self.slack = np.empty(s.n, dtype=np.float32)

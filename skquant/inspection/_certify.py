@@ -11,8 +11,10 @@ from skquant._kernels.certify import search
 from skquant._table import read_table
 from skquant.criteria import retained_eigensystem
 from skquant.inspection._efficiency import reported_criterion
+from skquant.solvers._exchange import exchange
 from skquant.solvers._interval import interval_cells
 from skquant.solvers._problem import build_problem
+from skquant.solvers._profiled_interval import one_of_interest, profiled_intervals
 from skquant.solvers._search import continuation, search_partition
 
 # Nodes between two looks at the clock and at Ctrl-C: some hundredths of a second.
@@ -33,7 +35,7 @@ class PartitionCertificate:
     ----------
     status : str
         ``"optimal"``, or ``"budget_exhausted"`` where nodes, time or the user ended
-        the search.
+        the search, or there is none.
     efficiency : float
         Of ``labels``, in [0, 1].
     upper_bound : float
@@ -200,7 +202,7 @@ def _without_search(problem, n_bins):
         return np.arange(n_atoms, dtype=np.int32)
     if r == 1:
         return interval_cells(problem.points[:, 0], problem.weights, n_bins)[0]
-    if _all_singular(problem, n_bins):
+    if problem.base is None and _all_singular(problem, n_bins):
         return np.zeros(n_atoms, dtype=np.int32)
     return None
 
@@ -234,6 +236,9 @@ def certify_partition(
     assigned first, in whitened coordinates, and cells are opened in order. Tables of
     rank one are solved exactly by the interval program, at any size. Profiled
     criteria are certified in the retention that they report, at nuisance weight 0.
+    For one parameter of interest, others profiled out, ``upper_bound`` is at most that
+    of ``IntervalQuantizer``; with a prior it is that one, at any size, and there is no
+    search.
 
     Parameters
     ----------
@@ -284,7 +289,7 @@ def certify_partition(
             raise ValueError(f"{name} must be a positive integer; got {value!r}.")
     if not isinstance(time_limit, Real) or not time_limit >= 0:
         raise ValueError(f"time_limit must be a number >= 0; got {time_limit!r}.")
-    table = read_table(scores, sample_weight, criterion)
+    table = read_table(scores, sample_weight, criterion, takes_prior=True)
     reported = reported_criterion(table.criterion)
     problem, atoms = build_problem(
         table.X,
@@ -294,7 +299,14 @@ def certify_partition(
         np.random.RandomState(0),
         table.names,
     )
-    merit = _Merit(problem)
+    interest = one_of_interest(problem)
+    with_prior = problem.base is not None
+    if with_prior and interest is None:
+        raise ValueError(
+            "criterion with a prior must be profiled, with one parameter of interest: "
+            f"there is no bound for others; got {criterion!r}."
+        )
+    merit = None if with_prior else _Merit(problem)
     given = None
     if labels is not None:
         labels, _ = check_labels(labels, len(table.used), n_bins)
@@ -312,7 +324,14 @@ def certify_partition(
     n_cells = min(n_bins, len(problem.points))
     found, n_nodes, optimal = _without_search(problem, n_cells), 0, True
     upper = -np.inf
-    if found is None:
+    if found is None and with_prior:
+        learned = profiled_intervals(problem, n_cells, interest)
+        found = exchange(problem, learned.labels, n_cells).labels
+        incumbent = found if given is None else given
+        found = max(found, learned.labels, incumbent, key=efficiency)
+        upper = learned.upper_bound
+        optimal = efficiency(found) >= upper * (1.0 - _ROUNDING)
+    elif found is None:
         # the first criterion of a continuation leads near enough to the last
         first = problem.with_criterion(continuation(reported)[0])
         found = search_partition(
@@ -327,6 +346,9 @@ def certify_partition(
         n_nodes, optimal = tree.n_nodes, tree.exhausted
         if not optimal:
             upper = merit.efficiency(tree.open_merit())
+            if interest is not None:
+                learned = profiled_intervals(problem, n_cells, interest)
+                upper = min(upper, learned.upper_bound)
     else:
         incumbent = found if given is None else given
     best = efficiency(found)

@@ -7,7 +7,7 @@ import numpy as np
 
 from skquant._checks import single_threaded
 from skquant._moments import table_factor
-from skquant._table import merge_rows, read_table
+from skquant._table import add_base, merge_rows, prior_base, read_table
 from skquant.solvers._assignment import nearest_cell
 from skquant.solvers._exchange import Cells, make_pass
 from skquant.solvers._problem import Problem
@@ -66,10 +66,13 @@ def labeled_problem(table, labels):
     X = table.X[first_row]
     center = (shares @ (X / subspace.scale)) * subspace.scale
     columns, reference = None, np.eye(subspace.rank)
+    base = prior_base(table.criterion, subspace)
     if getattr(table.criterion, "needs_columns", False):
         columns = subspace.basis / subspace.scale
         factor = table_factor(X, shares, subspace.scale)
-        reference = factor.T @ factor
+        reference = add_base(factor.T @ factor, base)
+    elif base is not None:
+        reference = np.eye(len(base))
     problem = Problem(
         points=np.ascontiguousarray((X - center) @ subspace.whitener),
         origin=center @ subspace.whitener,
@@ -77,6 +80,7 @@ def labeled_problem(table, labels):
         criterion=table.criterion,
         columns=columns,
         reference=reference,
+        base=base,
     )
     return problem, labels[first_row], first_row
 
@@ -126,7 +130,7 @@ def exchange_stability(
     """
     if not isinstance(gain_tol, Real) or not gain_tol >= 0:
         raise ValueError(f"gain_tol must be a number >= 0; got {gain_tol!r}.")
-    table = read_table(scores, sample_weight, criterion)
+    table = read_table(scores, sample_weight, criterion, takes_prior=True)
     labels, n_bins = table.labels(labels)
     problem, atom_labels, first_row = labeled_problem(table, labels)
     cells = Cells(problem, atom_labels, n_bins)

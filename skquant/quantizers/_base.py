@@ -37,14 +37,17 @@ from skquant._moments import (
     share_weights,
     table_factor,
 )
-from skquant._table import criterion_coordinates, require_positive_definite
-from skquant.criteria import (
-    CRITERION_METHODS,
-    resolve_criterion,
-    retained_eigensystem,
+from skquant._priors import total_weight
+from skquant._table import (
+    add_base,
+    criterion_coordinates,
+    prior_base,
+    refuse_signed_prior,
+    require_positive_definite,
 )
+from skquant.criteria import CRITERION_METHODS, resolve_criterion
 from skquant.exceptions import DegenerateInformationWarning, RuleExtensionWarning
-from skquant.report import build_report, warn_of_gain
+from skquant.report import build_report, retained_eigenvalues
 from skquant.rules import AffineMaxRule
 from skquant.solvers._problem import build_problem
 
@@ -97,6 +100,9 @@ class BaseQuantizer(
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
+
+    # of quantizers that were stored before there were priors
+    _base = None
 
     @abstractmethod
     def _solve(self, problem, n_bins, atoms, random_state):
@@ -167,6 +173,7 @@ class BaseQuantizer(
                 X.shape[1],
                 names,
                 effective_sample_size=effective_sample_size(weights),
+                total_weight=total_weight(weights),
             ),
             rank_tolerance(self.rank_rtol, X.dtype),
             random_state,
@@ -225,6 +232,7 @@ class BaseQuantizer(
         self.rank_ = subspace.rank
         self.cell_means_ = cell_means
         self._coordinates = criterion_coordinates(criterion, subspace)
+        self._base = prior_base(criterion, subspace)
         self._rank_rtol = rank_tolerance(self.rank_rtol, X.dtype)
         names = getattr(self, "feature_names_in_", None)
         self.rule_ = AffineMaxRule(
@@ -256,7 +264,7 @@ class BaseQuantizer(
         self.n_iter_ = max(1, int(solution.n_iter))
         for name, value in solution.attributes.items():
             setattr(self, name, value)
-        self._warn_of_limits(problem, solution, pair, weights)
+        self._warn_of_limits(problem, subspace, solution, pair, weights)
         return order
 
     def _cell_order(self, cell_shares, means):
@@ -293,7 +301,7 @@ class BaseQuantizer(
                 stacklevel=7,
             )
 
-    def _warn_of_limits(self, problem, solution, pair, weights):
+    def _warn_of_limits(self, problem, subspace, solution, pair, weights):
         if not solution.converged:
             warn(
                 f"{type(self).__name__} stopped at max_iter={self.max_iter} before it "
@@ -302,13 +310,19 @@ class BaseQuantizer(
                 stacklevel=6,
             )
         criterion = self.criterion_
-        if self.retention_ == 0.0 and len(self.cell_weights_) <= self.rank_:
-            shift = float(np.sum(problem.origin**2))
+        # directions with a prior need no cells
+        free = np.ones(self.rank_, dtype=bool)
+        if subspace.base is not None:
+            free = subspace.base[: self.rank_] <= 1e3 * np.finfo(np.float64).eps
+        n_free = int(np.count_nonzero(free))
+        if self.retention_ == 0.0 and len(self.cell_weights_) <= n_free:
+            shift = float(np.sum(problem.origin[free] ** 2))
             centred = shift <= 1e3 * np.finfo(np.float64).eps * self.rank_
-            needed = self.rank_ + int(centred)
+            needed = n_free + int(centred)
             warn(
                 f"n_bins={self.n_bins_} cells cannot keep information in all "
-                f"{self.rank_} directions{' of centred scores' if centred else ''}: "
+                f"{n_free} directions{' of centred scores' if centred else ''}"
+                f"{' without a prior' if n_free < self.rank_ else ''}: "
                 f"the retention under {criterion!r} is 0 for every labeling, and the "
                 f"cells are those of the trace criterion. Use n_bins >= {needed}.",
                 DegenerateInformationWarning,
@@ -318,7 +332,8 @@ class BaseQuantizer(
             n_eff = effective_sample_size(weights)
             floor = max(0.01, 5.0 * self.n_bins_ / n_eff)
             self.nuisance_retention_ = criterion.nuisance_retention(*pair)
-            if self.nuisance_retention_ < floor:
+            # what a prior holds together fresh rows do not take apart
+            if subspace.base is None and self.nuisance_retention_ < floor:
                 warn(
                     "the smallest retained eigenvalue of the nuisance block, "
                     f"{self.nuisance_retention_:.3g}, is below {floor:.3g}: the "
@@ -433,16 +448,19 @@ class BaseQuantizer(
         _, singular, right = np.linalg.svd(table_factor(points, absolute))
         tolerance = max(self._rank_rtol, 1e-10) * singular.max()
         rank = int(np.sum(singular > tolerance))
-        if rank < points.shape[1]:
+        # where a prior is, rows need none
+        if rank < points.shape[1] and self._base is None:
             raise ValueError(
                 f"X must have information in all {points.shape[1]} informative "
                 f"directions of the training table; got rows of rank {rank}."
             )
         pair = information_pair(points, weights, labels, self.n_bins_)
         if np.min(weights) < 0:
+            refuse_signed_prior(weights, self._base)
             whitener = right.T / singular
             require_positive_definite(whitener.T @ pair[1] @ whitener)
-            warn_of_gain(retained_eigensystem(*pair)[0][-1])
+            retained_eigenvalues(*pair)
+        pair = (add_base(each, self._base) for each in pair)
         return self.criterion_.efficiency(*pair)
 
     def information_report(self, X, sample_weight=None):

@@ -7,7 +7,8 @@ import numpy as np
 from skquant._checks import Interval, StrOptions, check_labels
 from skquant.criteria import NormalizedTrace
 from skquant.quantizers._base import BaseQuantizer, Solution
-from skquant.solvers._exchange import best_remaining_gain
+from skquant.solvers._exchange import best_remaining_gain, exchange
+from skquant.solvers._profiled_interval import one_of_interest, profiled_intervals
 from skquant.solvers._search import continuation, search_partition
 from skquant.solvers._soft import hard_information
 from skquant.solvers._soft_search import anneal_rule, partition_rule
@@ -34,7 +35,9 @@ class DExchangeQuantizer(BaseQuantizer):
         path; unless it declares ``concave = True`` its stability is not certified.
     init : {"kmeans", "random"} or array-like of int of shape (n,), default="kmeans"
         Starts: the Voronoi cells of k-means++ seeds in whitened coordinates or of
-        random rows, or one given labeling with labels in ``0..n_bins-1``.
+        random rows, or one given labeling with labels in ``0..n_bins-1``. For one
+        parameter of interest with a prior the start is not drawn: it is the
+        intervals of ``IntervalQuantizer``, without swaps.
     n_init : int, default=8
         Number of starts; one for a given labeling.
     n_swaps : int, default=20
@@ -193,7 +196,24 @@ class DExchangeQuantizer(BaseQuantizer):
             **options,
         )
         solved = problem
-        partition = search_partition(problem, n_bins, random_state, **search)
+        interest = one_of_interest(problem)
+        if (
+            problem.base is not None
+            and interest is not None
+            and isinstance(self.init, str)
+        ):
+            # near the best of all, which neither restarts nor swaps come to
+            start = profiled_intervals(problem, n_bins, interest).labels
+            partition = exchange(
+                problem,
+                start,
+                n_bins,
+                max_iter=self.max_iter,
+                gain_tol=self.gain_tol,
+                **options,
+            )
+        else:
+            partition = search_partition(problem, n_bins, random_state, **search)
         if not np.isfinite(partition.value):
             # below the rank ceiling every labeling has the same value
             solved = problem.whitened(NormalizedTrace())

@@ -8,6 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skquant.criteria import NormalizedTrace
 from skquant.quantizers._base import BaseQuantizer, Solution
 from skquant.solvers._interval import interval_cells
+from skquant.solvers._profiled_interval import one_of_interest, profiled_intervals
 from skquant.solvers._search import search_partition
 
 # Relative error of a projection, per column.
@@ -41,6 +42,10 @@ class IntervalQuantizer(BaseQuantizer):
     intervals. For scores of a higher rank the projection on one direction is
     quantized exactly, which is not the optimum of the scores: a warning says so.
 
+    For one parameter of interest with any number of nuisances, constrained or not,
+    ``ProfiledDOptimality(interest, prior=...)``, the direction is learned, and
+    ``upper_bound_`` certifies the result against every labeling.
+
     Parameters
     ----------
     n_bins : int, default=8
@@ -51,7 +56,8 @@ class IntervalQuantizer(BaseQuantizer):
         Weights of the columns in the projection, in inverse units of the scores.
         None is the only informative direction of scores of rank one. For a higher
         rank it is, of the single columns and the retained directions of a k-means
-        partition, the one whose intervals keep most under the criterion.
+        partition, the one whose intervals keep most under the criterion; for one
+        parameter of interest, others profiled out, it is learned (see Notes).
     rank_rtol : float, default=1e-10
         Relative tolerance of the rank; 1e-6 at least for float32 scores.
 
@@ -83,7 +89,12 @@ class IntervalQuantizer(BaseQuantizer):
     rank_ : int
         Number of informative directions.
     n_iter_ : int
-        1.
+        Projections whose intervals were found; 1 where none is learned.
+    upper_bound_ : float
+        Efficiency that no labeling of the training rows with ``n_bins_`` cells exceeds,
+        for one parameter of interest and ``direction=None`` only.
+    gap_ : float
+        ``upper_bound_`` minus ``retention_``; there only.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of str of shape (d,)
@@ -92,6 +103,15 @@ class IntervalQuantizer(BaseQuantizer):
     See Also
     --------
     DExchangeQuantizer : Cells of scores of any rank.
+
+    Notes
+    -----
+    The profiled information of one parameter is the minimum over projections of what
+    labels keep of the projection (with what the prior says about it), and for one
+    projection intervals keep most. So the largest of the kept over labelings is a
+    convex function of the projection; each of its values, from the exact dynamic
+    program over all distinct rows, bounds every labeling. L-BFGS looks for its
+    minimum from the efficient score. The nuisance weight plays no part.
 
     References
     ----------
@@ -159,7 +179,11 @@ class IntervalQuantizer(BaseQuantizer):
 
     def _solve(self, problem, n_bins, atoms, random_state):
         subspace = atoms.subspace
-        if subspace.rank > 1:
+        learned = None
+        interest = one_of_interest(problem)
+        if self.direction is None and interest is not None:
+            learned = profiled_intervals(problem, n_bins, interest)
+        elif subspace.rank > 1:
             warn(
                 f"IntervalQuantizer is exact for scores of rank 1; got rank "
                 f"{subspace.rank}, of which one projection is quantized. "
@@ -167,7 +191,13 @@ class IntervalQuantizer(BaseQuantizer):
                 UserWarning,
                 stacklevel=6,
             )
-        directions = self._candidate_directions(problem, subspace, n_bins, random_state)
+        if learned is None:
+            directions = self._candidate_directions(
+                problem, subspace, n_bins, random_state
+            )
+        else:
+            direction = learned.combination / subspace.scale
+            directions = [direction / np.abs(direction).max()]
         cuts = [
             interval_cells(_project(problem, subspace, each), problem.weights, n_bins)
             for each in directions
@@ -188,15 +218,21 @@ class IntervalQuantizer(BaseQuantizer):
                 ConvergenceWarning,
                 stacklevel=6,
             )
+        attributes = {
+            "direction_": direction,
+            "edges_": edges + atoms.center @ direction,
+        }
+        if learned is not None:
+            kept = problem.label_information(labels, len(cells))
+            retention = problem.efficiency(kept)
+            attributes["upper_bound_"] = max(learned.upper_bound, retention)
+            attributes["gap_"] = attributes["upper_bound_"] - retention
         return Solution(
             labels=labels,
             # the label is the number of edges below: slopes 0, 1, ..., K - 1
             coef=cells[:, None] * (subspace.basis @ direction),
             intercept=-np.concatenate([[0.0], np.cumsum(edges)]),
-            n_iter=1,
+            n_iter=1 if learned is None else learned.n_iter,
             converged=True,
-            attributes={
-                "direction_": direction,
-                "edges_": edges + atoms.center @ direction,
-            },
+            attributes=attributes,
         )

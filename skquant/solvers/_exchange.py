@@ -135,14 +135,25 @@ class _CompiledPass:
     def __init__(self, cells, form, min_bin_weight, gain_tol):
         problem = cells.problem
         if form == "log_det":
-            coefficients, bases, ranks = problem.log_det_terms
+            coefficients, bases, ranks, added = problem.log_det_terms
         else:
             # whitened coordinates: the reference, and the trace's metric, is 1
             r = problem.points.shape[1]
             coefficients, bases = np.ones(1), np.eye(r)[None]
             ranks = np.array([r], dtype=np.int32)
+            # what is added does not depend on the labels: a trace has no use for it
+            added = np.zeros((1, r, r))
+            if problem.base is not None:
+                added[0] = problem.base[:r, :r]
         self._cells = cells
-        self._criterion = (_FORMS[form], coefficients, bases, ranks, min_bin_weight)
+        self._criterion = (
+            _FORMS[form],
+            coefficients,
+            bases,
+            ranks,
+            added,
+            min_bin_weight,
+        )
         self._gain_tol = gain_tol
         self._whole = self._kernel(
             problem.points, problem.weights, problem.sizes, cells.labels

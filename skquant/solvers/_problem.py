@@ -7,11 +7,15 @@ import numpy as np
 
 from skquant._kernels.coarse import merge_neighbors
 from skquant._moments import cell_moments, moment_information, row_blocks, share_weights
+from skquant._priors import profile_out
 from skquant._table import (
     InformativeSubspace,
+    add_base,
     criterion_coordinates,
     informative_subspace,
     merge_rows,
+    prior_base,
+    prior_root,
     require_full_rank,
 )
 
@@ -38,7 +42,11 @@ class Problem:
     columns : ndarray of shape (r, c) or None
         Maps whitened coordinates to those of the criterion; None is the identity.
     reference : ndarray of shape (c, c)
-        Full information in the coordinates of the criterion.
+        Full information in the coordinates of the criterion, the base included.
+    base : ndarray of shape (c, c) or None
+        Information that is there whatever the labels, a prior's, in the coordinates of
+        the criterion, per unit of total weight; None is none. Coordinates of which the
+        data know nothing come last.
     """
 
     points: np.ndarray
@@ -47,6 +55,7 @@ class Problem:
     criterion: object
     columns: np.ndarray | None
     reference: np.ndarray
+    base: np.ndarray | None = None
 
     def head(self, n_points):
         """Return the problem of the first atoms."""
@@ -87,7 +96,9 @@ class Problem:
     def whitened(self, criterion):
         """Return the problem of an invariant criterion, in whitened coordinates."""
         reference = np.eye(len(self.origin))
-        return replace(self, criterion=criterion, columns=None, reference=reference)
+        return replace(
+            self, criterion=criterion, columns=None, reference=reference, base=None
+        )
 
     def information(self, cell_weights, cell_means):
         """Return the retained information, whitened, of cells given about origin."""
@@ -110,9 +121,9 @@ class Problem:
 
     def in_columns(self, information):
         """Return whitened information in the coordinates of the criterion."""
-        if self.columns is None:
-            return information
-        return self.columns.T @ information @ self.columns
+        if self.columns is not None:
+            information = self.columns.T @ information @ self.columns
+        return add_base(information, self.base)
 
     def value(self, information):
         """Return the criterion's value of whitened information."""
@@ -133,24 +144,56 @@ class Problem:
 
     @cached_property
     def log_det_terms(self):
-        """Coefficients (t,), bases (t, r, r) and ranks (t,) of a criterion's terms.
+        """Coefficients (t,), bases (t, r, r), ranks (t,), and what is added (t, r, r).
 
         A term is the log determinant of information in the span of its basis, which
-        has orthonormal columns, as many as its rank, and then zeros.
+        has orthonormal columns, as many as its rank, and then zeros, plus what is
+        added, in that basis; of full rank, in whitened coordinates.
         """
         r = self.points.shape[1]
         terms = self.criterion.log_det_terms(len(self.reference))
+        if self.base is not None:
+            return self._terms_with_base(terms)
         columns = np.eye(r) if self.columns is None else self.columns
         bases = np.zeros((len(terms), r, r))
         for basis, (_, indices) in zip(bases, terms, strict=True):
             basis[:, : len(indices)] = np.linalg.qr(columns[:, indices])[0]
         coefficients = np.array([coefficient for coefficient, _ in terms])
         ranks = np.array([len(indices) for _, indices in terms], dtype=np.int32)
-        return coefficients, bases, ranks
+        return coefficients, bases, ranks, np.zeros_like(bases)
+
+    def _terms_with_base(self, terms):
+        r, known = len(self.origin), len(self.reference)
+        columns = np.zeros((r, known))
+        mapped = np.eye(r) if self.columns is None else self.columns
+        columns[:, : mapped.shape[1]] = mapped
+        values, vectors = np.linalg.eigh(self.base)
+        root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+        bases, added = np.zeros((2, len(terms), r, r))
+        ranks = np.zeros(len(terms), dtype=np.int32)
+        for t, (_, indices) in enumerate(terms):
+            left, singular, right = np.linalg.svd(columns[:, indices])
+            tolerance = 1e3 * np.finfo(np.float64).eps * known
+            rank = int(np.sum(singular > tolerance * singular[0]))
+            # in parameters in which the data's block is the identity on its span
+            inside = right[:rank].T / singular[:rank]
+            profiled, _ = profile_out(
+                root[:, indices], inside, right[rank:].T, tolerance
+            )
+            bases[t, :, :rank], ranks[t] = left[:, :rank], rank
+            block = profiled.T @ profiled
+            if rank == r:
+                block = left @ block @ left.T
+            added[t, : len(block), : len(block)] = block
+        coefficients = np.array([coefficient for coefficient, _ in terms])
+        return coefficients, bases, ranks, added
 
     def gradient(self, information):
         """Return the criterion's gradient as a metric of whitened scores."""
         gradient = self.criterion.gradient(self.in_columns(information), self.reference)
+        if self.base is not None:
+            known = len(self.origin) if self.columns is None else self.columns.shape[1]
+            gradient = gradient[:known, :known]
         if self.columns is None:
             return gradient
         return self.columns @ gradient @ self.columns.T
@@ -191,7 +234,9 @@ def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
     del shuffle, atom_weights
 
     table = X.take(first_row, axis=0).astype(np.float64, copy=False)
-    subspace = informative_subspace(table, shares, rank_rtol)
+    subspace = informative_subspace(
+        table, shares, rank_rtol, prior_root(criterion, X.shape[1])
+    )
     require_full_rank(criterion, subspace, names)
     center = np.zeros(X.shape[1])
     for block, _ in row_blocks(n):
@@ -202,9 +247,12 @@ def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
     for block, _ in row_blocks(n):
         points[block] = (table[block] - center) @ subspace.whitener
     columns, reference = None, np.eye(subspace.rank)
+    base = prior_base(criterion, subspace)
     if getattr(criterion, "needs_columns", False):
         columns = subspace.basis @ criterion_coordinates(criterion, subspace)
-        reference = subspace.factor.T @ subspace.factor
+        reference = add_base(subspace.factor.T @ subspace.factor, base)
+    elif base is not None:
+        reference = np.eye(len(base))
     problem = Problem(
         points=points,
         origin=center @ subspace.whitener,
@@ -212,5 +260,6 @@ def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
         criterion=criterion,
         columns=columns,
         reference=reference,
+        base=base,
     )
     return problem, Atoms(of_row, first_row, subspace, center)

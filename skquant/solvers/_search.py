@@ -307,7 +307,10 @@ def search_partition(
             delayed(climb)(whole, labelings[i], settle=False, target=target)
             for i in others
         )
-        kept = np.trace(searched.full_information()) / n_coordinates
+        whole_trace = n_coordinates
+        if problem.base is not None:
+            whole_trace = np.trace(problem.full_information())
+        kept = np.trace(searched.full_information()) / whole_trace
         if 1.0 - kept > _COARSE_LOSS:
             again = min(n_swaps, _SWAPPED_ATOMS // n_atoms)
             settled = best_first(whole, settled)
