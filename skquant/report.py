@@ -244,9 +244,9 @@ def retained_eigenvalues(binned, full):
     eigenvalues = retained_eigensystem(binned, full)[0]
     if eigenvalues[-1] > 1.0:
         warn(
-            f"the labels keep {eigenvalues[-1]:.6g} of the full information in one direction: "
-            "the negative weights make the full information smaller than that of the "
-            "cells. Retentions are reported as they are.",
+            f"the labels keep {eigenvalues[-1]:.6g} of the full information in one "
+            "direction: the negative weights make the full information smaller than "
+            "that of the cells. Retentions are reported as they are.",
             UserWarning,
             stacklevel=5,
         )
