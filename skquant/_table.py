@@ -81,8 +81,9 @@ def informative_subspace(X, weights, rank_rtol, prior=None):
     if not np.any(largest > 0):
         raise ValueError(
             "scores must not all be zero: a table without information has no "
-            f"informative subspace; got {len(weights)} rows of zeros."
+            "informative subspace; got nothing but zeros in rows of positive weight."
         )
+    _refuse_subnormal(largest)
     largest = np.where(largest > 0, largest, 1.0)
     mean_square = np.zeros(X.shape[1])
     for block, _ in row_blocks(len(weights)):
@@ -137,6 +138,24 @@ def informative_subspace(X, weights, rank_rtol, prior=None):
         factor=factor,
         dropped=_dependent_columns(factor, rank, tolerance),
     )
+
+
+# Columns whose largest number lies below this cannot be scaled to one: the inverse of
+# their root mean square overflows.
+_SMALLEST_SCORE = 2.0**20 * np.finfo(np.float64).tiny
+
+
+def _refuse_subnormal(magnitudes):
+    """Refuse columns of numbers too small to be scaled."""
+    small = (magnitudes > 0) & (magnitudes < _SMALLEST_SCORE)
+    if small.any():
+        columns = np.flatnonzero(small)
+        raise ValueError(
+            "scores must not be subnormal: a column needs a number of at least "
+            f"{_SMALLEST_SCORE:.1e} in magnitude, or zeros alone; got at most "
+            f"{magnitudes[columns].tolist()} in the columns {columns.tolist()}. "
+            "Multiply them by a large number."
+        )
 
 
 def _signed_subspace(X, weights, rank_rtol):

@@ -117,6 +117,14 @@ def _power_mean(eigenvalues, power):
     unit = eigenvalues[-1] if power > 0 else smallest
     if unit == 0.0:
         return 0.0
+    if smallest > 0 and abs(power) * np.log(eigenvalues[-1] / smallest) < 0.5:
+        # powers close to one: their mean minus one would cancel
+        logs = np.log(eigenvalues / unit)
+        powers = np.expm1(power * logs)
+        # of a power that small only the logarithms themselves have digits left
+        if np.max(np.abs(powers)) < 1e-100:
+            return float(unit * np.exp(np.mean(logs)))
+        return float(unit * np.exp(np.log1p(np.mean(powers)) / power))
     return float(unit * np.mean((eigenvalues / unit) ** power) ** (1.0 / power))
 
 

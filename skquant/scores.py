@@ -22,6 +22,7 @@ from skquant._checks import (
     fit_context,
     validate_data,
 )
+from skquant._moments import share_weights
 
 __all__ = [
     "CentralDifferenceScore",
@@ -565,9 +566,11 @@ def ratio_closure_report(ratios, sample_weight=None):
     if (table < 0).any():
         raise ValueError(f"ratios must be nonnegative; got {table.min():.3g}.")
     weights = check_weights(sample_weight, table)
-    shares = weights / weights.sum()
+    shares = share_weights(weights)
     means = shares @ table
+    # of the ratios' own distances from one, so that ratios of one have none
+    distances = shares @ (table - 1.0)
     errors = np.sqrt(shares**2 @ (table - means) ** 2)
     with np.errstate(divide="ignore", invalid="ignore"):
-        z_values = np.where(means == 1.0, 0.0, (means - 1.0) / errors)
+        z_values = np.where(distances == 0.0, 0.0, distances / errors)
     return RatioClosureReport(means, errors, z_values)

@@ -418,3 +418,13 @@ def test_a_user_object_passes_through():
 
     mine = Mine()
     assert resolve_criterion(mine, 3) is mine
+
+
+@pytest.mark.parametrize("power", [1e-320, 1e-17, -1e-17, 1e-15, -1e-8, 1e-3])
+def test_powers_near_zero_do_not_cancel(power):
+    eigenvalues = np.array([0.25, 1.0])
+    # of two logarithms +-h about their mean the cumulant is log cosh(power h) / power
+    half = 0.5 * np.log(4.0)
+    expected = 0.5 * np.exp(0.5 * power * half**2)
+    mean = PowerMean(power).efficiency(np.diag(eigenvalues), np.eye(2))
+    assert mean == pytest.approx(expected, rel=1e-10)

@@ -311,3 +311,16 @@ def test_linear_maps_of_the_scores_separate_nothing():
     assert report.alignment == pytest.approx(0.0, abs=1e-12)
     with pytest.raises(ValueError, match="must have one shape"):
         alignment_report(true[:, :2], true, labels)
+
+
+@pytest.mark.parametrize("criterion", ["D", ProfiledDOptimality([0])])
+def test_alignment_does_not_depend_on_units(criterion):
+    rng = np.random.default_rng(5)
+    true = rng.normal(size=(500, 3))
+    estimated = true + 0.1 * rng.normal(size=(500, 3))
+    labels = rng.integers(0, 6, size=500)
+    units = np.array([1.0, 1e-15, 1e20])
+    one = alignment_report(estimated, true, labels, criterion=criterion)
+    two = alignment_report(estimated * units, true * units, labels, criterion=criterion)
+    for name in ("reported", "true", "alignment", "spurious_information"):
+        assert getattr(two, name) == pytest.approx(getattr(one, name), rel=1e-9)

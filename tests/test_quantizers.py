@@ -1311,3 +1311,13 @@ def test_singular_information_is_not_mistaken_for_gains_of_rounding(seed):
             scores
         )
     assert quantizer.retention_ == quantizer.score(scores) == 0.0
+
+
+def test_scores_too_small_to_be_scaled():
+    table = np.random.default_rng(0).normal(size=(50, 2)) * [1.0, 1e-310]
+    with pytest.raises(
+        ValueError, match=r"must not be subnormal.*in the columns \[1\]"
+    ):
+        DExchangeQuantizer(3).fit(table)
+    table[:, 1] *= 1e30
+    DExchangeQuantizer(3, random_state=0).fit(table)

@@ -188,3 +188,15 @@ def test_observations_may_be_texts_or_sparse():
     counts = model[0].fit_transform(texts).todok()
     sparse = MixtureScore(LogisticRegression()).fit_transform(counts, y)
     np.testing.assert_allclose(sparse, cross_fitted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e308])
+def test_ratios_of_one_close_exactly(scale):
+    rng = np.random.default_rng(0)
+    weights = scale * rng.uniform(0.5, 1.0, size=37)
+    ratios = np.column_stack([np.ones(37), rng.exponential(size=37)])
+    report = ratio_closure_report(ratios, weights)
+    assert report.means[0] == pytest.approx(1.0) and report.z_values[0] == 0.0
+    shares = weights / scale / np.sum(weights / scale)
+    error = np.sqrt(shares**2 @ (ratios[:, 1] - shares @ ratios[:, 1]) ** 2)
+    assert report.z_values[1] == pytest.approx((shares @ ratios[:, 1] - 1.0) / error)

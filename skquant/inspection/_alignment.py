@@ -6,7 +6,7 @@ import numpy as np
 
 from skquant._checks import check_scores, single_threaded
 from skquant._moments import cell_moments, information_pair
-from skquant._table import read_table
+from skquant._table import criterion_coordinates, read_table
 from skquant.inspection._efficiency import efficiency_gradients
 
 
@@ -109,8 +109,9 @@ def alignment_report(
     in_retained, in_full = efficiency_gradients(truth.criterion, *pair)
 
     # the map to the criterion's coordinates is linear: it maps the error too
-    transform = np.linalg.lstsq(truth.X, truth.points, rcond=None)[0]
-    errors = (estimate.X - truth.X) @ transform
+    errors = (estimate.X - truth.X) @ criterion_coordinates(
+        truth.criterion, truth.subspace
+    )
     shares = truth.shares
     cell_shares, means = cell_moments(truth.points, shares, labels, n_bins)
     _, error_means = cell_moments(errors, shares, labels, n_bins)
