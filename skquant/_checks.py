@@ -1,6 +1,7 @@
 """Checks of user input; the only module that imports scikit-learn's private helpers."""
 
 import numbers
+from contextlib import contextmanager
 
 import numpy as np
 from sklearn.base import _fit_context
@@ -32,7 +33,7 @@ __all__ = [
     "fit_context",
     "rank_tolerance",
     "single_threaded",
-    "validate_data",
+    "validate_table",
 ]
 
 fit_context = _fit_context(prefer_skip_nested_validation=True)
@@ -46,11 +47,45 @@ _CANCELLED = 1e3 * np.finfo(np.float64).eps
 FLOAT_DTYPES = [np.float64, np.float32]
 
 
+@contextmanager
+def _naming_columns(table, name):
+    """Name the columns without numbers, where a conversion fails because of them."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        columns = getattr(table, "columns", ())
+        bad = {each: table[each].dtype for each in columns if not _is_real(table[each])}
+        if bad:
+            found = ", ".join(f"{each!r} of {dtype}" for each, dtype in bad.items())
+            raise ValueError(
+                f"{name} must have columns of numbers; got {found}."
+            ) from error
+        raise
+
+
+def _is_real(column):
+    array = np.asarray(column)
+    if array.dtype.kind in "mMc" or array.ndim != 1:
+        return array.ndim != 1
+    try:
+        array.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def check_scores(scores):
     """Return the score table as C-contiguous floats, with its column names or None."""
     names = _get_feature_names(scores)
-    X = check_array(scores, dtype=FLOAT_DTYPES, order="C", input_name="scores")
+    with _naming_columns(scores, "scores"):
+        X = check_array(scores, dtype=FLOAT_DTYPES, order="C", input_name="scores")
     return X, names
+
+
+def validate_table(estimator, X, *, reset=True):
+    """Return the table of an estimator as C-contiguous floats; record its columns."""
+    with _naming_columns(X, "X"):
+        return validate_data(estimator, X, dtype=FLOAT_DTYPES, order="C", reset=reset)
 
 
 def check_weights(sample_weight, X, *, signed=False):

@@ -9,14 +9,13 @@ from sklearn.metrics import pairwise_distances_argmin_min
 from sklearn.utils import check_random_state
 
 from skquant._checks import (
-    FLOAT_DTYPES,
     Interval,
     check_is_fitted,
     check_weights,
     fit_context,
     rank_tolerance,
     single_threaded,
-    validate_data,
+    validate_table,
 )
 from skquant._moments import cell_moments, rescale, row_blocks
 from skquant._table import informative_subspace
@@ -155,7 +154,7 @@ class ScoreCompressor(BaseEstimator):
         before = vars(self).copy()
         try:
             first = not hasattr(self, "codebook_")
-            X = validate_data(self, X, dtype=FLOAT_DTYPES, order="C", reset=first)
+            X = validate_table(self, X, reset=first)
             weights = check_weights(sample_weight, X)
             if first:
                 self._start(X, weights)

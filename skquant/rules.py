@@ -40,6 +40,23 @@ def _frozen_array(value, name, shape):
     return array
 
 
+def _without_repeats(pairs):
+    """Make the dict of a JSON object whose names are all different."""
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        raise ValueError(
+            f"names must not repeat; got {sorted(name for name, _ in pairs)}"
+        )
+    return entries
+
+
+def _holds_truth(value):
+    """Whether a JSON array holds true or false, which NumPy takes for numbers."""
+    if isinstance(value, list):
+        return any(map(_holds_truth, value))
+    return isinstance(value, bool)
+
+
 def _available_cores():
     try:
         return len(os.sched_getaffinity(0))
@@ -343,8 +360,8 @@ class AffineMaxRule:
         """
         with open(path, encoding="utf-8") as file:
             try:
-                document = json.load(file)
-            except ValueError as error:
+                document = json.load(file, object_pairs_hook=_without_repeats)
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{path} is not a JSON file: {error}.") from error
         if not isinstance(document, dict) or document.pop("format", None) != _FORMAT:
             raise ValueError(f"{path} does not hold a {_FORMAT}.")
@@ -354,6 +371,11 @@ class AffineMaxRule:
                 f"{path} has format version {version!r}; this skquant reads version "
                 f"{_FORMAT_VERSION}."
             )
+        for name in ("coef", "intercept", "temperature", "cell_means"):
+            if _holds_truth(document.get(name)):
+                raise ValueError(
+                    f"{path} must hold numbers as {name}; got true or false."
+                )
         try:
             return cls(document.pop("coef"), document.pop("intercept"), **document)
         except (KeyError, TypeError) as error:

@@ -1321,3 +1321,30 @@ def test_scores_too_small_to_be_scaled():
         DExchangeQuantizer(3).fit(table)
     table[:, 1] *= 1e30
     DExchangeQuantizer(3, random_state=0).fit(table)
+
+
+@pytest.mark.parametrize(
+    "column", [pd.date_range("2026", periods=20), pd.Categorical(["x"] * 20)]
+)
+def test_a_column_without_numbers_is_named(column):
+    good = pd.DataFrame({"a": np.arange(20.0), "b": [str(i) for i in range(20)]})
+    table = good.assign(when=column)
+    message = r"columns of numbers; got 'when' of (datetime64|category)"
+    quantizer = DExchangeQuantizer(3, random_state=0)
+    with pytest.raises(ValueError, match=f"X must have {message}"):
+        quantizer.fit(table)
+    with pytest.raises(ValueError, match=f"scores must have {message}"):
+        information_report(table, np.zeros(20, dtype=int))
+
+
+@pytest.mark.parametrize("backend", ["multiprocessing", "loky", "threading"])
+@every_kind
+def test_fits_under_every_backend_of_joblib(kind, backend):
+    table = np.random.default_rng(0).normal(size=(300, 1))
+    quantizer = make(kind, 3)
+    expected = quantizer.fit(table).labels_
+    if "n_jobs" in quantizer.get_params():
+        quantizer.set_params(n_jobs=2)
+    with joblib.parallel_backend(backend):
+        labels = quantizer.fit(table).labels_
+    np.testing.assert_array_equal(labels, expected)

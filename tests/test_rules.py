@@ -319,6 +319,9 @@ def test_a_file_is_strict_json(tmp_path):
         ({"extra": 1}, "lacks or adds an entry"),
         ({"coef": [[1.0, 2.0], [3.0]]}, "shape|inhomogeneous"),
         ({"temperature": "hot"}, "temperature"),
+        ({"temperature": True}, "numbers as temperature; got true or false"),
+        ({"coef": [[True, 1.0]]}, "numbers as coef; got true or false"),
+        ({"intercept": [False]}, "numbers as intercept; got true or false"),
     ],
 )
 def test_a_changed_file_is_refused(change, message, tmp_path):
@@ -337,7 +340,9 @@ def test_a_file_that_lacks_an_entry_is_refused(name, tmp_path):
         AffineMaxRule.load(tmp_path / "rule.json")
 
 
-@pytest.mark.parametrize("text", ["", "not json", "[1, 2]", "3"])
+@pytest.mark.parametrize(
+    "text", ["", "not json", "[1, 2]", "3", "[" * 1_000_000, '{"a": 1, "a": 1}']
+)
 def test_other_files_are_refused(text, tmp_path):
     (tmp_path / "rule.json").write_text(text)
     with pytest.raises(ValueError, match="is not a JSON file|does not hold"):

@@ -16,7 +16,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from skquant._checks import (
-    FLOAT_DTYPES,
     HasMethods,
     Interval,
     StrOptions,
@@ -25,7 +24,7 @@ from skquant._checks import (
     fit_context,
     rank_tolerance,
     single_threaded,
-    validate_data,
+    validate_table,
 )
 from skquant._moments import (
     cell_counts,
@@ -160,7 +159,7 @@ class BaseQuantizer(
         return self
 
     def _fit(self, X, y, sample_weight):
-        X = validate_data(self, X, dtype=FLOAT_DTYPES, order="C")
+        X = validate_table(self, X)
         weights = check_weights(sample_weight, X)
         names = getattr(self, "feature_names_in_", None)
         # an exact solver has no seed among its parameters
@@ -353,7 +352,7 @@ class BaseQuantizer(
 
     def _validated(self, X):
         check_is_fitted(self)
-        return validate_data(self, X, dtype=FLOAT_DTYPES, order="C", reset=False)
+        return validate_table(self, X, reset=False)
 
     def predict(self, X):
         """Return the label of each row by the frozen rule.

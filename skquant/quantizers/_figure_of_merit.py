@@ -201,7 +201,7 @@ binned_information_, rank_, criterion_, rule_agreement_
             return self.figure(rule_of(parameters).predict(X), X, y, weights)
 
         def batch(function, points):
-            return Parallel(n_jobs=self.n_jobs, prefer="threads")(
+            return Parallel(n_jobs=self.n_jobs, require="sharedmem")(
                 delayed(function)(each) for each in points
             )
 

@@ -5,6 +5,7 @@ there are compared, and exchanged, on all of its atoms.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -244,10 +245,11 @@ def search_partition(
         searched is not whole or n_atoms >= _SETTLING_POINTS * n_bins * n_coordinates
     )
 
-    def climb(there, labels, settle=rough, **ends):
-        if there is not whole:
-            ends["least_gain"] = _SHARE_OF_NOISE * n_bins * n_coordinates / n_atoms
-        return _follow(there, labels, n_bins, early, options, settle=settle, **ends)
+    climb = partial(_follow, n_bins=n_bins, steps=early, options=options, settle=rough)
+    climb_searched = climb
+    if searched is not whole:
+        coarse_gain = _SHARE_OF_NOISE * n_bins * n_coordinates / n_atoms
+        climb_searched = partial(climb, least_gain=coarse_gain)
 
     def carried(there, each):
         return nearest_cell(there.points, each.cell_means, each.metric)
@@ -255,7 +257,7 @@ def search_partition(
     if isinstance(init, str):
         given = []
         starts = side_by_side(
-            delayed(climb)(searched, labels)
+            delayed(climb_searched)(searched, labels)
             for labels in _starting_labels(
                 searched,
                 n_bins,
@@ -270,7 +272,7 @@ def search_partition(
         given = [_follow(whole, init, n_bins, early, options)]
         starts = given
         if searched is not whole:
-            starts = [climb(searched, carried(searched, given[0]))]
+            starts = [climb_searched(searched, carried(searched, given[0]))]
     if verbose:
         for number, start in enumerate(starts):
             print(f"start {number}: {_described(searched, start, n_bins)}")
@@ -291,7 +293,7 @@ def search_partition(
         return [partitions[i] for i in _ranked(found)]
 
     climbers = best_first(searched, starts)
-    found = _swap(searched, climbers, n_bins, n_swaps, random_state, climb)
+    found = _swap(searched, climbers, n_bins, n_swaps, random_state, climb_searched)
     climbers = best_first(searched, [*climbers, *found])
     if searched is not whole:
         # atoms tell which of them are good

@@ -161,7 +161,7 @@ class SoftObjective:
         starts = range(0, len(self.problem.points), _PART_ROWS)
         # in one order, whatever the number of threads
         return sum(
-            Parallel(n_jobs=self.n_jobs if len(starts) > 1 else 1, prefer="threads")(
+            Parallel(n_jobs=self.n_jobs if len(starts) > 1 else 1, require="sharedmem")(
                 delayed(part_sums)(start) for start in starts
             )
         )
