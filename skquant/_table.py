@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from skquant._checks import (
     check_labels,
@@ -210,11 +211,25 @@ def criterion_coordinates(criterion, subspace):
     """Return the map from original columns to the coordinates of a criterion.
 
     Whitened coordinates, or the user's columns at unit root mean square for a
-    criterion with ``needs_columns``.
+    criterion with ``needs_columns``. Where the criterion has an ``elimination_order``,
+    each column is what those before it do not explain, of unit information with the
+    prior's: the reference is the identity, and columns that are nearly collinear cost
+    the digits of their root mean squares, not those of their squares.
     """
     if not getattr(criterion, "needs_columns", False):
         return subspace.whitener
-    return np.diag(1.0 / subspace.scale)
+    order = getattr(criterion, "elimination_order", None)
+    if order is None:
+        return np.diag(1.0 / subspace.scale)
+    order = order(len(subspace.scale))
+    root = subspace.factor
+    if subspace.prior is not None:
+        root = np.vstack([root, subspace.prior])
+    upper = np.linalg.qr(root[:, order], mode="r")
+    upper *= np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None]
+    eliminated = np.empty_like(upper)
+    eliminated[np.ix_(order, order)] = solve_triangular(upper, np.eye(len(order)))
+    return eliminated / subspace.scale[:, None]
 
 
 def prior_root(criterion, n_features):
@@ -228,8 +243,20 @@ def prior_base(criterion, subspace):
     if subspace.base is None:
         return None
     if getattr(criterion, "needs_columns", False):
-        return subspace.prior.T @ subspace.prior
+        coordinates = criterion_coordinates(criterion, subspace)
+        root = subspace.prior @ (subspace.scale[:, None] * coordinates)
+        return root.T @ root
     return np.diag(subspace.base)
+
+
+def full_reference(criterion, subspace):
+    """Return all information, the prior's too, in the coordinates of a criterion."""
+    if not getattr(criterion, "needs_columns", False):
+        return np.eye(subspace.rank if subspace.base is None else len(subspace.base))
+    if hasattr(criterion, "elimination_order"):
+        return np.eye(len(subspace.scale))
+    information = subspace.factor.T @ subspace.factor
+    return add_base(information, prior_base(criterion, subspace))
 
 
 def add_base(information, base):

@@ -10,6 +10,8 @@ solver may use beyond that is declared, never guessed from the class:
 
 ``needs_columns``
     The criterion speaks of the user's columns, not of a subspace.
+``elimination_order(n_features)``
+    Columns may be made orthogonal in this order: nothing changes but rounding.
 ``concave``
     The value is a concave function of the information, so that its gradient
     bounds every gain from above and screening by it loses nothing.
@@ -700,6 +702,25 @@ class ProfiledDOptimality(_PriorMixin, BaseEstimator):
                 "estimator or resolve_criterion resolve it."
             )
         return float(self.nuisance_weight)
+
+    def elimination_order(self, n_features):
+        """Return an order of the columns in which they may be made orthogonal.
+
+        Neither value nor efficiency changes where each column is replaced by what
+        those before it in this order do not explain, times a factor.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of columns.
+
+        Returns
+        -------
+        order : ndarray of int of shape (n_features,)
+            The nuisances, and then the parameters of interest.
+        """
+        interest = np.array(self._interest_columns(n_features, None), dtype=np.intp)
+        return np.append(self._nuisance(n_features), interest)
 
     def log_det_terms(self, n_features):
         """Return the value as signed log determinants of index blocks.

@@ -281,10 +281,11 @@ def build_report(X, labels, weights, n_bins, rank_rtol, criterion, names):
             of_criterion = informative_subspace(X, shares, rank_rtol, prior)
         require_full_rank(criterion, of_criterion, names)
         base = prior_base(criterion, of_criterion)
+        coordinates = criterion_coordinates(criterion, of_criterion)
         pair = [
             add_base(each, base)
             for each in information_pair(
-                X @ criterion_coordinates(criterion, of_criterion),
+                X @ coordinates,
                 weights,
                 labels,
                 n_bins,
@@ -299,7 +300,7 @@ def build_report(X, labels, weights, n_bins, rank_rtol, criterion, names):
             standard_errors = _standard_errors(
                 pair,
                 criterion.interest,
-                of_criterion.scale,
+                coordinates,
                 total_weight(weights) if events is None else events,
                 efficiency,
                 names,
@@ -336,7 +337,7 @@ def build_report(X, labels, weights, n_bins, rank_rtol, criterion, names):
     )
 
 
-def _standard_errors(pair, interest, scale, events, efficiency, names):
+def _standard_errors(pair, interest, coordinates, events, efficiency, names):
     """Return the standard errors of parameters, by name, before and after binning."""
     interest = list(interest)
     errors = np.full((2, len(interest)), np.inf)
@@ -344,9 +345,9 @@ def _standard_errors(pair, interest, scale, events, efficiency, names):
         if efficiency > 0.0 or information is pair[1]:
             unit = np.sqrt(np.diag(information))
             covariance = np.linalg.inv(information / unit / unit[:, None])
-            variances = np.diag(covariance)[interest]
-            row[:] = np.sqrt(variances) / unit[interest]
-    errors = errors / scale[interest] / np.sqrt(events)
+            along = coordinates[interest] / unit
+            row[:] = np.sqrt(np.sum((along @ covariance) * along, axis=1))
+    errors /= np.sqrt(events)
     named = column_names(interest, names)
     return {
         name: (float(before), float(after))

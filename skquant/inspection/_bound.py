@@ -7,7 +7,7 @@ import numpy as np
 
 from skquant._checks import check_labels, single_threaded
 from skquant._moments import cell_moments, information_pair
-from skquant._table import Table, read_table
+from skquant._table import Table, criterion_coordinates, read_table
 from skquant.criteria import ProfiledDOptimality
 from skquant.solvers._interval import interval_cells
 
@@ -114,11 +114,8 @@ def efficient_score_bound(scores, interest, n_bins, sample_weight=None):
             f"efficient score only; got {interest!r}."
         )
     (column,) = columns
-    root = np.sqrt(table.shares)
-    nuisance = np.delete(table.points, column, axis=1)
-    own = table.points[:, column]
-    slopes = np.linalg.lstsq(root[:, None] * nuisance, root * own, rcond=None)[0]
-    efficient = own - nuisance @ slopes
+    # the last in the order of elimination: what the nuisances do not explain
+    efficient = table.points[:, column]
     mean = table.shares @ efficient
     labels, edges = interval_cells(efficient - mean, table.shares, n_bins)
     cell_shares, means = cell_moments(
@@ -127,19 +124,19 @@ def efficient_score_bound(scores, interest, n_bins, sample_weight=None):
     full = table.shares @ efficient**2
     bound = min(1.0, float(cell_shares @ means[:, 0] ** 2 / full))
 
-    scale = table.subspace.scale
-    X = np.asarray(scores, dtype=np.float64) / scale
-    every = X[:, column] - np.delete(X, column, axis=1) @ slopes
+    along = criterion_coordinates(table.criterion, table.subspace)[:, column]
+    X = np.asarray(scores, dtype=np.float64)
+    every = X @ along
     all_labels = np.searchsorted(edges + mean, every).astype(np.int32)
     all_labels[table.used] = labels
     all_labels, _ = check_labels(all_labels, len(X), len(edges) + 1)
     with np.errstate(over="ignore"):
-        information = float(full * scale[column] * scale[column])
+        information = float(full / along[column] / along[column])
     return EfficientScoreBound(
         bound=bound,
         profiled_information=information,
         labels=all_labels,
-        efficient_scores=every * scale[column],
+        efficient_scores=every / along[column],
         n_bins=len(edges) + 1,
         _table=table,
     )

@@ -6,8 +6,13 @@ from numbers import Real
 import numpy as np
 
 from skquant._checks import single_threaded
-from skquant._moments import table_factor
-from skquant._table import add_base, merge_rows, prior_base, read_table
+from skquant._table import (
+    criterion_coordinates,
+    full_reference,
+    merge_rows,
+    prior_base,
+    read_table,
+)
 from skquant.solvers._assignment import nearest_cell
 from skquant.solvers._exchange import Cells, make_pass
 from skquant.solvers._problem import Problem
@@ -65,22 +70,17 @@ def labeled_problem(table, labels):
     subspace, shares = table.subspace, keyed[2]
     X = table.X[first_row]
     center = (shares @ (X / subspace.scale)) * subspace.scale
-    columns, reference = None, np.eye(subspace.rank)
-    base = prior_base(table.criterion, subspace)
+    columns = None
     if getattr(table.criterion, "needs_columns", False):
-        columns = subspace.basis / subspace.scale
-        factor = table_factor(X, shares, subspace.scale)
-        reference = add_base(factor.T @ factor, base)
-    elif base is not None:
-        reference = np.eye(len(base))
+        columns = subspace.basis @ criterion_coordinates(table.criterion, subspace)
     problem = Problem(
         points=np.ascontiguousarray((X - center) @ subspace.whitener),
         origin=center @ subspace.whitener,
         weights=shares,
         criterion=table.criterion,
         columns=columns,
-        reference=reference,
-        base=base,
+        reference=full_reference(table.criterion, subspace),
+        base=prior_base(table.criterion, subspace),
     )
     return problem, labels[first_row], first_row
 

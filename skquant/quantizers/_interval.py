@@ -5,6 +5,7 @@ from warnings import warn
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from skquant._table import criterion_coordinates
 from skquant.criteria import NormalizedTrace
 from skquant.quantizers._base import BaseQuantizer, Solution
 from skquant.solvers._interval import interval_cells
@@ -196,7 +197,8 @@ class IntervalQuantizer(BaseQuantizer):
                 problem, subspace, n_bins, random_state
             )
         else:
-            direction = learned.combination / subspace.scale
+            direction = criterion_coordinates(problem.criterion, subspace)
+            direction = direction @ learned.combination
             directions = [direction / np.abs(direction).max()]
         cuts = [
             interval_cells(_project(problem, subspace, each), problem.weights, n_bins)

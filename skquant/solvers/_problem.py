@@ -12,6 +12,7 @@ from skquant._table import (
     InformativeSubspace,
     add_base,
     criterion_coordinates,
+    full_reference,
     informative_subspace,
     merge_rows,
     prior_base,
@@ -246,20 +247,16 @@ def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
     points = table if subspace.rank == X.shape[1] else np.empty((n, subspace.rank))
     for block, _ in row_blocks(n):
         points[block] = (table[block] - center) @ subspace.whitener
-    columns, reference = None, np.eye(subspace.rank)
-    base = prior_base(criterion, subspace)
+    columns = None
     if getattr(criterion, "needs_columns", False):
         columns = subspace.basis @ criterion_coordinates(criterion, subspace)
-        reference = add_base(subspace.factor.T @ subspace.factor, base)
-    elif base is not None:
-        reference = np.eye(len(base))
     problem = Problem(
         points=points,
         origin=center @ subspace.whitener,
         weights=shares,
         criterion=criterion,
         columns=columns,
-        reference=reference,
-        base=base,
+        reference=full_reference(criterion, subspace),
+        base=prior_base(criterion, subspace),
     )
     return problem, Atoms(of_row, first_row, subspace, center)

@@ -8,8 +8,8 @@ that keep most are intervals of the projection ``s'c``, found exactly, so that
 
 is convex, as a maximum of convex functions, and every value of it bounds what any
 labeling keeps. Its minimum is looked for by L-BFGS, with the gradient of the labels
-found, in coordinates in which the nuisance block of all information is the identity,
-from the efficient score.
+found, in coordinates in which all information is the identity, from the efficient
+score.
 """
 
 from dataclasses import dataclass
@@ -53,19 +53,19 @@ class ProfiledIntervals:
     n_iter: int
 
 
-def _search(problem, n_bins, combine, start, precision):
+def _search(problem, n_bins, interest, start):
     """Return combinations, bounds, and the profiled information of their labels."""
     seen = []
 
     def bound(free):
-        combination = combine(free)
+        combination = np.insert(free, interest, 1.0)
         along = problem.columns @ combination
         labels, edges = interval_cells(problem.points @ along, problem.weights, n_bins)
         kept = problem.in_columns(problem.label_information(labels, len(edges) + 1))
         slope = kept @ combination
         value = float(combination @ slope)
-        seen.append((combination, free.copy(), value, precision(kept)))
-        return value, 2.0 * combine.pull_back(slope)
+        seen.append((combination, value, _precision(kept, interest)))
+        return value, 2.0 * np.delete(slope, interest)
 
     minimize(
         bound,
@@ -82,29 +82,14 @@ def _search(problem, n_bins, combine, start, precision):
     return seen
 
 
-class _Combine:
-    """Free numbers to a combination with 1 at the parameter of interest."""
-
-    def __init__(self, reference, interest):
-        self._nuisance = np.delete(np.arange(len(reference)), interest)
-        block = reference[np.ix_(self._nuisance, self._nuisance)]
-        # of unit diagonal first, so that no unit matters
-        scale = np.sqrt(np.diag(block))
-        lower = np.linalg.cholesky(block / scale / scale[:, None])
-        self._map = np.linalg.inv(lower).T / scale[:, None]
-        self._center = np.zeros(len(reference))
-        self._center[interest] = 1.0
-        cross = reference[self._nuisance, interest]
-        self._center[self._nuisance] = -self._map @ (self._map.T @ cross)
-        self.size = len(self._nuisance)
-
-    def __call__(self, free):
-        combination = self._center.copy()
-        combination[self._nuisance] += self._map @ free
-        return combination
-
-    def pull_back(self, slope):
-        return self._map.T @ slope[self._nuisance]
+def _precision(matrix, interest):
+    """Return the profiled information, 0 where that of the nuisances is singular."""
+    block = np.delete(np.delete(matrix, interest, axis=0), interest, axis=1)
+    values, vectors = np.linalg.eigh(block)
+    if values[0] <= 1e3 * np.finfo(np.float64).eps * len(matrix):
+        return 0.0
+    rotated = vectors.T @ np.delete(matrix[interest], interest)
+    return max(0.0, float(matrix[interest, interest] - rotated @ (rotated / values)))
 
 
 def one_of_interest(problem):
@@ -113,7 +98,7 @@ def one_of_interest(problem):
     Of scores of rank one the intervals need no learning.
     """
     criterion = problem.criterion
-    if not hasattr(criterion, "nuisance_retention") or len(problem.origin) == 1:
+    if not hasattr(criterion, "elimination_order") or len(problem.origin) == 1:
         return None
     return criterion.interest[0] if len(criterion.interest) == 1 else None
 
@@ -133,44 +118,19 @@ def profiled_intervals(problem, n_bins, interest):
     -------
     result : ProfiledIntervals
     """
-    reference = problem.reference
-    combine = _Combine(reference, interest)
-    nuisance = np.delete(np.arange(len(reference)), interest)
-
-    def precision(matrix):
-        """The profiled information, 0 where that of the nuisances is singular."""
-        # of unit diagonal in the reference
-        block = combine._map.T @ matrix[np.ix_(nuisance, nuisance)] @ combine._map
-        cross = combine._map.T @ matrix[nuisance] @ combine._center
-        values, vectors = np.linalg.eigh(block)
-        if values[0] <= 1e3 * np.finfo(np.float64).eps * len(matrix):
-            return 0.0
-        rotated = vectors.T @ cross
-        center = combine._center @ matrix @ combine._center
-        return max(0.0, float(center - rotated @ (rotated / values)))
-
-    start = np.zeros(combine.size)
+    start = np.zeros(len(problem.reference) - 1)
     if len(problem.points) > _FIRST_ATOMS:
-        head = problem.head(_FIRST_ATOMS)
-        seen = _search(head, n_bins, combine, start, precision)
-        start = min(seen, key=lambda each: each[2])[1]
-        seen = _search(problem, n_bins, combine, start, precision)
-    else:
-        seen = _search(problem, n_bins, combine, start, precision)
-    chosen = max(seen, key=lambda each: each[3])
-
-    def rounding(combination):
-        # by the size of what is summed, not of what is left
-        size = np.abs(combination)
-        return _ROUNDING * (size @ np.abs(reference) @ size)
-
-    least = min(each[2] + rounding(each[0]) for each in seen)
-    whole = precision(reference) - rounding(combine(np.zeros(combine.size)))
-    along = problem.columns @ chosen[0]
+        seen = _search(problem.head(_FIRST_ATOMS), n_bins, interest, start)
+        start = np.delete(min(seen, key=lambda each: each[1])[0], interest)
+    seen = _search(problem, n_bins, interest, start)
+    chosen, _, _ = max(seen, key=lambda each: each[2])
+    # by the size of what is summed, not of what is left
+    least = min(value + _ROUNDING * (each @ each) for each, value, _ in seen)
+    along = problem.columns @ chosen
     labels, _ = interval_cells(problem.points @ along, problem.weights, n_bins)
     return ProfiledIntervals(
-        combination=chosen[0],
+        combination=chosen,
         labels=labels,
-        upper_bound=float(min(1.0, least / whole)) if whole > 0.0 else 1.0,
+        upper_bound=float(min(1.0, least)),
         n_iter=len(seen),
     )
