@@ -65,8 +65,10 @@ def _naming_columns(table, name):
 
 def _is_real(column):
     array = np.asarray(column)
-    if array.dtype.kind in "mMc" or array.ndim != 1:
-        return array.ndim != 1
+    if array.ndim != 1:
+        return True
+    if array.dtype.kind in "mMc":
+        return False
     try:
         array.astype(np.float64)
     except (TypeError, ValueError):

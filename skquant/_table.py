@@ -61,6 +61,12 @@ class InformativeSubspace:
     def rank(self):
         return self.whitener.shape[1]
 
+    @property
+    def condition(self):
+        """Rounding of whitened coordinates, in units of that of the table's."""
+        whitener = self.whitener * self.scale[:, None]
+        return np.linalg.norm(self.factor, 2) * np.linalg.norm(whitener, 2)
+
 
 def informative_subspace(X, weights, rank_rtol, prior=None):
     """Find the informative subspace of a table.

@@ -4,12 +4,19 @@ import _thread
 import signal
 import threading
 import time
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from reference import load, normal_table
 
-from skquant import DExchangeQuantizer, PowerMean, ProfiledDOptimality
+from skquant import (
+    DExchangeQuantizer,
+    IntervalQuantizer,
+    PowerMean,
+    ProfiledDOptimality,
+)
+from skquant.exceptions import DegenerateInformationWarning
 from skquant.inspection import certify_partition
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -71,6 +78,69 @@ def test_random_tables_equal_enumeration(seed):
         assert result.status == "optimal" and result.gap == 0.0
         best = np.nan_to_num(mean(eigenvalues)).max()
         assert result.efficiency == pytest.approx(best, rel=1e-9, abs=1e-15)
+
+
+def exact_determinant(matrix):
+    """The determinant of fractions, by elimination."""
+    matrix, result = [list(row) for row in matrix], Fraction(1)
+    for k in range(len(matrix)):
+        pivot = next((row for row in matrix[k:] if row[k]), None)
+        if pivot is None:
+            return Fraction(0)
+        position = matrix.index(pivot, k)
+        result *= pivot[k] * (-1) ** (position - k)
+        rest = matrix[k:position] + matrix[position + 1 :]
+        rest = [
+            [a - row[k] / pivot[k] * b for a, b in zip(row, pivot, strict=True)]
+            for row in rest
+        ]
+        matrix = matrix[:k] + [pivot] + rest
+    return result
+
+
+def exact_optima(scores, weights, n_bins):
+    """The best D and profiled efficiencies of all labelings, without rounding."""
+    rows = np.vectorize(Fraction, otypes=[object])(scores)
+    weights = np.vectorize(Fraction, otypes=[object])(weights)
+
+    def determinants(labels):
+        total = 0
+        for cell in set(labels):
+            member = labels == cell
+            moment = weights[member] @ rows[member]
+            total = total + np.outer(moment, moment) / weights[member].sum()
+        return exact_determinant(total), exact_determinant(total[1:, 1:])
+
+    full, nuisance = determinants(np.arange(len(rows)))
+    kept = [determinants(each) for each in labelings(len(rows), n_bins)]
+    profiled = max(Fraction(a) / b if b else 0 for a, b in kept) * nuisance / full
+    return float(max(a for a, _ in kept) / full) ** (1 / scores.shape[1]), profiled
+
+
+@pytest.mark.parametrize("power", range(10))
+@pytest.mark.parametrize("spread", [0, 6])
+def test_nearly_collinear_columns(power, spread):
+    rng = np.random.default_rng([power, spread])
+    scores = np.outer(rng.normal(size=6), rng.normal(size=3))
+    scores += 10.0**-power * rng.normal(size=(6, 3)) + 10.0 ** rng.integers(4)
+    weights = rng.exponential(size=6) * 10.0 ** rng.integers(spread + 1, size=6)
+    profiled = ProfiledDOptimality([0], nuisance_weight=0.0)
+    root = np.sqrt(weights)[:, None] * scores
+    condition = np.linalg.cond(root / np.linalg.norm(root, axis=0))
+    margin = 1e-11 + 1e-14 * condition
+    if condition > 1e10:
+        # a direction is taken for dependent: refused, or left out
+        with pytest.raises(ValueError, match="nonsingular"):
+            certify_partition(scores, 3, None, weights, criterion=profiled)
+        return
+    exact_d, exact_profiled = exact_optima(scores, weights, 3)
+    for criterion, best in [("D", exact_d), (profiled, exact_profiled)]:
+        result = certify_partition(scores, 3, None, weights, criterion=criterion)
+        assert result.status == "optimal"
+        assert result.efficiency == pytest.approx(float(best), rel=margin)
+    with pytest.warns(DegenerateInformationWarning, match="nuisance block"):
+        quantizer = IntervalQuantizer(3, criterion=profiled).fit(scores, None, weights)
+    assert quantizer.upper_bound_ >= exact_profiled
 
 
 @pytest.mark.parametrize("criterion", ["trace", "D", "A", "E", "profiled"])

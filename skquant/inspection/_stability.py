@@ -15,7 +15,7 @@ from skquant._table import (
 )
 from skquant.solvers._assignment import nearest_cell
 from skquant.solvers._exchange import Cells, make_pass
-from skquant.solvers._problem import Problem
+from skquant.solvers._problem import Problem, table_rounding
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ def labeled_problem(table, labels):
         columns=columns,
         reference=full_reference(table.criterion, subspace),
         base=prior_base(table.criterion, subspace),
+        rounding=table_rounding(subspace),
     )
     return problem, labels[first_row], first_row
 

@@ -24,6 +24,13 @@ from skquant._table import (
 _COARSENED_ATOMS = 250_000
 
 
+def table_rounding(subspace):
+    """Return the relative error of an efficiency that rounding of a table could be."""
+    # Sums cost some hundred of the smallest errors; nearly collinear columns that of
+    # their whitened coordinates (exact arithmetic on small tables: a tenth of it).
+    return 1e-11 + 32.0 * np.finfo(np.float64).eps * subspace.condition
+
+
 @dataclass(frozen=True)
 class Problem:
     """Weighted atoms and what to maximize.
@@ -48,6 +55,8 @@ class Problem:
         Information that is there whatever the labels, a prior's, in the coordinates of
         the criterion, per unit of total weight; None is none. Coordinates of which the
         data know nothing come last.
+    rounding : float
+        Relative error of an efficiency, from above or below, that rounding could be.
     """
 
     points: np.ndarray
@@ -57,6 +66,7 @@ class Problem:
     columns: np.ndarray | None
     reference: np.ndarray
     base: np.ndarray | None = None
+    rounding: float = 1e-11
 
     def head(self, n_points):
         """Return the problem of the first atoms."""
@@ -258,5 +268,6 @@ def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
         columns=columns,
         reference=full_reference(criterion, subspace),
         base=prior_base(criterion, subspace),
+        rounding=table_rounding(subspace),
     )
     return problem, Atoms(of_row, first_row, subspace, center)

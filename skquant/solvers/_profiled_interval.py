@@ -27,9 +27,6 @@ _MAX_ITER = 200
 _TOLERANCE = 1e-10
 _CORRECTIONS = 20
 
-# Relative error of a bound that rounding could be: as that of other certificates.
-_ROUNDING = 1e-11
-
 
 @dataclass(frozen=True)
 class ProfiledIntervals:
@@ -42,7 +39,8 @@ class ProfiledIntervals:
     labels : ndarray of int32 of shape (n,)
         Its intervals.
     upper_bound : float
-        No labeling of the atoms with so many cells has a larger efficiency.
+        No labeling of the atoms with so many cells has a larger efficiency, whatever
+        was rounded.
     n_iter : int
         Projections whose intervals were found.
     """
@@ -125,7 +123,7 @@ def profiled_intervals(problem, n_bins, interest):
     seen = _search(problem, n_bins, interest, start)
     chosen, _, _ = max(seen, key=lambda each: each[2])
     # by the size of what is summed, not of what is left
-    least = min(value + _ROUNDING * (each @ each) for each, value, _ in seen)
+    least = min(value + problem.rounding * (each @ each) for each, value, _ in seen)
     along = problem.columns @ chosen
     labels, _ = interval_cells(problem.points @ along, problem.weights, n_bins)
     return ProfiledIntervals(
