@@ -41,6 +41,7 @@ from skquant._table import (
     prior_base,
     refuse_signed_prior,
     require_positive_definite,
+    warn_of_offset,
 )
 from skquant._warnings import warn_user
 from skquant.criteria import CRITERION_METHODS, resolve_criterion
@@ -116,6 +117,8 @@ class BaseQuantizer(
             rule keeps almost nothing of its nuisance block.
         RuleExtensionWarning
             If the rule does not reproduce every label.
+        ScoreOffsetWarning
+            If the mean of a column is more than ten times its spread.
         """
         before = vars(self).copy()
         try:
@@ -159,6 +162,12 @@ class BaseQuantizer(
         ]
         for notice in notices:
             warn_user(*notice)
+
+        def spread_of(j):
+            along = atoms.subspace.basis[:, j] / atoms.subspace.scale[j]
+            return np.sqrt(problem.weights @ (problem.points @ along) ** 2)
+
+        warn_of_offset(atoms.center, atoms.subspace.scale, spread_of, names)
 
     def _check_table(self, X, y, weights, atoms):
         """Check parameters against the table, and take from it what is needed."""
