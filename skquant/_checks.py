@@ -23,6 +23,7 @@ __all__ = [
     "check_choice",
     "check_count",
     "check_finite",
+    "check_groups",
     "check_is_fitted",
     "check_labels",
     "check_logits",
@@ -159,6 +160,21 @@ def check_labels(labels, n_rows, n_bins=None, name="labels"):
             f"{name} must lie in 0..{n_bins - 1}; got {array.min()}..{array.max()}."
         )
     return array.astype(np.int32), int(n_bins)
+
+
+def check_groups(groups, n_rows):
+    """Return the names of the groups and the number of each row's; None without any."""
+    if groups is None:
+        return None, None
+    array = np.asarray(groups)
+    if array.ndim != 1 or len(array) != n_rows:
+        raise ValueError(
+            f"groups must have shape ({n_rows},), one group a row; got {array.shape}."
+        )
+    if (array != array).any():
+        raise ValueError("groups must name a group for every row; got NaN.")
+    names, codes = np.unique(array, return_inverse=True)
+    return names.tolist(), codes
 
 
 def check_responsibilities(responsibilities, n_rows):

@@ -1,6 +1,7 @@
 """What all quantizers share: the table, the fitted attributes, the deployed rule."""
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -17,6 +18,7 @@ from skquant._checks import (
     HasMethods,
     Interval,
     StrOptions,
+    check_groups,
     check_is_fitted,
     check_weights,
     fit_context,
@@ -43,10 +45,12 @@ from skquant._table import (
     require_positive_definite,
 )
 from skquant._warnings import warn_user
+from skquant.constraints import ConstraintReport
 from skquant.criteria import CRITERION_METHODS, resolve_criterion
 from skquant.exceptions import DegenerateInformationWarning, RuleExtensionWarning
 from skquant.report import build_report, retained_eigenvalues
 from skquant.rules import AffineMaxRule
+from skquant.solvers._limits import MET, build_limits
 from skquant.solvers._problem import build_problem
 from skquant.solvers._solution import Notice, Status
 
@@ -70,6 +74,7 @@ class BaseQuantizer(
 
     # of quantizers that were stored before there were priors
     _base = None
+    constraints = None
 
     @abstractmethod
     def _solve(self, problem, n_bins, atoms, random_state):
@@ -82,7 +87,7 @@ class BaseQuantizer(
 
     @fit_context
     @single_threaded
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None, groups=None):
         """Learn the cells.
 
         Parameters
@@ -94,6 +99,9 @@ class BaseQuantizer(
         sample_weight : array-like of shape (n,), default=None
             Nonnegative weights; a row of weight zero is as if absent, and a row of
             weight 3 as if there three times.
+        groups : array-like of shape (n,), default=None
+            Group of each row, a process name or number, for limits of groups in
+            ``constraints``.
 
         Returns
         -------
@@ -104,7 +112,8 @@ class BaseQuantizer(
         ------
         ValueError
             For scores or weights that are not finite, negative weights, weights or
-            scores that are all zero, or a criterion that does not fit the table.
+            scores that are all zero, a criterion that does not fit the table, or
+            constraints that were not met.
 
         Warns
         -----
@@ -119,14 +128,14 @@ class BaseQuantizer(
         """
         before = vars(self).copy()
         try:
-            self._fit(X, y, sample_weight)
+            self._fit(X, y, sample_weight, groups)
         except BaseException:
             vars(self).clear()
             vars(self).update(before)
             raise
         return self
 
-    def _fit(self, X, y, sample_weight):
+    def _fit(self, X, y, sample_weight, groups):
         X = validate_table(self, X)
         weights = check_weights(sample_weight, X)
         names = getattr(self, "feature_names_in_", None)
@@ -147,10 +156,18 @@ class BaseQuantizer(
             names,
         )
         self._check_table(X, y, weights, atoms)
+        names, codes = check_groups(groups, len(X))
+        if self.constraints is not None:
+            thresholds = self.constraints.thresholds(names)
+            limits = build_limits(thresholds, atoms.of_row, codes, weights)
+            atoms = replace(atoms, limits=limits)
         n_atoms = len(problem.points)
         n_bins = min(self.n_bins, n_atoms)
         solution = self._solve(problem, n_bins, atoms, random_state)
         pair = self._adopt(X, weights, problem, atoms, solution)
+        vars(self).pop("constraint_report_", None)
+        if atoms.limits is not None:
+            self._report_constraints(atoms, names, solution)
         notices = [
             *self._notices_of_size(n_atoms),
             *solution.notices,
@@ -181,7 +198,11 @@ class BaseQuantizer(
         first_row = atoms.first_row
         ruled = rule.predict(X)[first_row]
         labels = solution.labels
-        if labels is None or self._prefer_rule(problem, labels, ruled, n_bins):
+        if (
+            labels is None
+            or atoms.limits is not None
+            or self._prefer_rule(problem, labels, ruled, n_bins)
+        ):
             labels = ruled
 
         cell_shares, means = cell_moments(
@@ -236,6 +257,40 @@ class BaseQuantizer(
 
     def _adopt_cells(self, problem, atoms, solution, order):
         """Set what a quantizer adds; ``order`` are the solution's cells as numbered."""
+
+    def _report_constraints(self, atoms, groups, solution):
+        """Set the report of the limits; refuse a rule whose cells do not meet them."""
+        limits, n_bins = atoms.limits, self.n_bins_
+        sums = limits.cell_sums(self.labels_[atoms.first_row], n_bins)
+        margins = limits.ratios(sums).min(axis=1)
+        # of a largest error the ratio is that of the errors
+        of_errors = [name == "max_relative_error" for name in limits.names]
+        margins = np.where(of_errors, np.sqrt(margins), margins)
+        if margins.min(initial=np.inf) < 1.0 - MET:
+            raise ValueError(
+                f"constraints must be met by the cells of the rule; got "
+                f"{dict(zip(limits.names, margins.round(6).tolist(), strict=True))} "
+                f"times what is asked in the worst of n_bins={n_bins} cells. Use fewer "
+                "cells."
+            )
+        weights, squares = sums[:, 0], sums[:, 1]
+        entries = weights**2 / np.where(squares > 0, squares, 1.0)
+        with np.errstate(divide="ignore"):
+            errors = 1.0 / np.sqrt(entries)
+        alone = {name: solution.retentions.get(name) for name in limits.names}
+        self.constraint_report_ = ConstraintReport(
+            groups=() if groups is None else tuple(groups),
+            weights=weights,
+            relative_errors=errors,
+            effective_entries=entries,
+            margins=dict(zip(limits.names, margins.tolist(), strict=True)),
+            retention=self.retention_,
+            retention_without=solution.retentions[None],
+            retention_with={
+                name: self.retention_ if each is None else each
+                for name, each in alone.items()
+            },
+        )
 
     def _cell_order(self, cell_shares, means):
         """Cells in ascending order of their means; empty ones, which only a rule

@@ -19,6 +19,7 @@ from skquant._table import (
     prior_root,
     require_full_rank,
 )
+from skquant.solvers._limits import Limits
 
 # So many atoms tell where the others lie.
 _COARSENED_ATOMS = 250_000
@@ -224,12 +225,15 @@ class Atoms:
         Coordinates of the problem.
     center : ndarray of shape (d,)
         Mean score, the origin of the problem in original coordinates.
+    limits : Limits or None
+        What every cell has to have.
     """
 
     of_row: np.ndarray
     first_row: np.ndarray
     subspace: InformativeSubspace
     center: np.ndarray
+    limits: Limits | None = None
 
 
 def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
