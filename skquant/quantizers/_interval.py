@@ -59,6 +59,9 @@ class IntervalQuantizer(BaseQuantizer):
         rank it is, of the single columns and the retained directions of a k-means
         partition, the one whose intervals keep most under the criterion; for one
         parameter of interest, others profiled out, it is learned (see Notes).
+    negative_weights : {"error", "merge"}, default="error"
+        Whether negative weights are refused, or their rows merged with neighbors until
+        every weight is positive. The fit is then that of the merged rows.
     rank_rtol : float, default=1e-10
         Relative tolerance of the rank; 1e-6 at least for float32 scores.
 
@@ -96,6 +99,11 @@ class IntervalQuantizer(BaseQuantizer):
         for one parameter of interest and ``direction=None`` only.
     gap_ : float
         ``upper_bound_`` minus ``retention_``; there only.
+    merged_weight_share_, merged_radius_ : float
+        With ``negative_weights="merge"``: the share of the absolute weight in rows that
+        were merged with different ones, and their mean distance from the middle of the
+        merged, in whitened coordinates, where the root mean square of a score is the
+        root of ``rank_``. Merged rows share a label.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of str of shape (d,)
@@ -134,13 +142,22 @@ class IntervalQuantizer(BaseQuantizer):
 
     _parameter_constraints: dict = {
         name: BaseQuantizer._parameter_constraints[name]
-        for name in ("n_bins", "criterion", "rank_rtol")
+        for name in ("n_bins", "criterion", "negative_weights", "rank_rtol")
     } | {"direction": ["array-like", None]}
 
-    def __init__(self, n_bins=8, *, criterion="D", direction=None, rank_rtol=1e-10):
+    def __init__(
+        self,
+        n_bins=8,
+        *,
+        criterion="D",
+        direction=None,
+        negative_weights="error",
+        rank_rtol=1e-10,
+    ):
         self.n_bins = n_bins
         self.criterion = criterion
         self.direction = direction
+        self.negative_weights = negative_weights
         self.rank_rtol = rank_rtol
 
     def _given_direction(self, subspace):
