@@ -1,7 +1,6 @@
 """Deterministic rules with the cell weights and moments of randomized ones."""
 
 from dataclasses import dataclass
-from warnings import warn
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -14,6 +13,7 @@ from skquant._checks import (
 )
 from skquant._moments import share_weights
 from skquant._table import informative_subspace, merge_rows
+from skquant._warnings import warn_user
 from skquant.rules import AffineMaxRule
 from skquant.solvers._purify import purify_moments
 
@@ -208,12 +208,11 @@ def purify(scores, responsibilities, sample_weight=None):
     labels = rule.predict(X)
     difference = np.eye(n_bins)[labels] - responsibilities
     if solved.residual > 4.0 * floor:
-        warn(
+        warn_user(
             f"the moments of the labels differ by {solved.residual:.3g} of the weight "
             f"from those of the responsibilities, above four times the floor of "
             f"{floor:.3g} that the heaviest row sets.",
             ConvergenceWarning,
-            stacklevel=3,
         )
     return PurificationResult(
         labels=labels,

@@ -1,7 +1,6 @@
 """How much information labels keep: the report, its text and its interval."""
 
 from dataclasses import dataclass, replace
-from warnings import warn
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from skquant._table import (
     prior_root,
     require_full_rank,
 )
+from skquant._warnings import warn_user
 from skquant.criteria import (
     AOptimality,
     DOptimality,
@@ -243,12 +243,10 @@ def retained_eigenvalues(binned, full):
     """
     eigenvalues = retained_eigensystem(binned, full)[0]
     if eigenvalues[-1] > 1.0:
-        warn(
+        warn_user(
             f"the labels keep {eigenvalues[-1]:.6g} of the full information in one "
             "direction: the negative weights make the full information smaller than "
             "that of the cells. Retentions are reported as they are.",
-            UserWarning,
-            stacklevel=5,
         )
     return eigenvalues
 

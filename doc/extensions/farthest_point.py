@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from skquant.quantizers._base import BaseQuantizer, Solution
+from skquant.quantizers._base import BaseQuantizer
 from skquant.solvers._soft_search import center_rule
+from skquant.solvers._solution import Solution
 
 
 def farthest_points(points, n_points):
@@ -54,11 +55,4 @@ class FarthestPointQuantizer(BaseQuantizer):
 
     def _solve(self, problem, n_bins, atoms, random_state):
         coef, intercept = center_rule(farthest_points(problem.points, n_bins))
-        return Solution(
-            labels=None,
-            coef=coef,
-            intercept=intercept,
-            n_iter=1,
-            converged=True,
-            attributes={},
-        )
+        return Solution(labels=None, coef=coef, intercept=intercept, n_iter=1)

@@ -1,9 +1,7 @@
 """What all quantizers share: the table, the fitted attributes, the deployed rule."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from numbers import Integral, Real
-from warnings import warn
 
 import numpy as np
 from sklearn.base import (
@@ -45,43 +43,13 @@ from skquant._table import (
     refuse_signed_prior,
     require_positive_definite,
 )
+from skquant._warnings import warn_user
 from skquant.criteria import CRITERION_METHODS, resolve_criterion
 from skquant.exceptions import DegenerateInformationWarning, RuleExtensionWarning
 from skquant.report import build_report, retained_eigenvalues
 from skquant.rules import AffineMaxRule
 from skquant.solvers._problem import build_problem
-
-
-@dataclass(frozen=True)
-class Solution:
-    """What a quantizer's solver hands to the base class.
-
-    Attributes
-    ----------
-    labels : ndarray of int32 of shape (n_atoms,) or None
-        Free labels of the atoms; None: those of the rule.
-    coef, intercept : ndarray of shapes (K, r) and (K,)
-        Logits of the rule in the problem's coordinates.
-    temperature : float or None
-        What divides the logits.
-    relaxation : str
-        Map from scaled logits to responsibilities.
-    n_iter : int
-        Iterations.
-    converged : bool
-        Whether the solver ended by itself.
-    attributes : dict
-        Further fitted attributes.
-    """
-
-    labels: np.ndarray | None
-    coef: np.ndarray
-    intercept: np.ndarray
-    n_iter: int
-    converged: bool
-    attributes: dict
-    temperature: float | None = None
-    relaxation: str = "softmax"
+from skquant.solvers._solution import Notice, Status
 
 
 class BaseQuantizer(
@@ -102,8 +70,9 @@ class BaseQuantizer(
         "verbose": ["verbose"],
     }
 
-    # of quantizers that were stored before there were priors
+    # of quantizers that were stored before there were priors, or that lack the parameter
     _base = None
+    negative_weights = "error"
 
     @abstractmethod
     def _solve(self, problem, n_bins, atoms, random_state):
@@ -194,16 +163,16 @@ class BaseQuantizer(
         self._check_table(X, y, weights, atoms)
         n_atoms = len(problem.points)
         n_bins = min(self.n_bins, n_atoms)
-        if n_bins < self.n_bins:
-            warn(
-                f"n_bins={self.n_bins} is larger than the number of distinct rows of "
-                f"positive weight, {n_atoms}: every one is its own cell and n_bins_ "
-                f"is {n_atoms}.",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
         solution = self._solve(problem, n_bins, atoms, random_state)
-        self._adopt(X, weights, problem, atoms, solution)
+        pair = self._adopt(X, weights, problem, atoms, solution)
+        notices = [
+            *self._notices_of_size(n_atoms),
+            *solution.notices,
+            *self._notices_of_status(solution.status),
+            *self._notices_of_limits(problem, atoms.subspace, pair, merged.weights),
+        ]
+        for notice in notices:
+            warn_user(*notice)
 
     def _check_table(self, X, y, weights, atoms):
         """Check parameters against the table, and take from it what is needed."""
@@ -215,9 +184,9 @@ class BaseQuantizer(
             )
 
     def _adopt(self, X, weights, problem, atoms, solution):
-        """Set the fitted attributes from a solution, and warn of its limits.
+        """Set the fitted attributes from a solution.
 
-        Returns the solution's cells in the order in which they are numbered.
+        Returns the retained and the full information in the criterion's columns.
         """
         criterion, subspace = problem.criterion, atoms.subspace
         coef, intercept = original_logits(solution.coef, solution.intercept, atoms)
@@ -276,8 +245,11 @@ class BaseQuantizer(
         self.n_iter_ = max(1, int(solution.n_iter))
         for name, value in solution.attributes.items():
             setattr(self, name, value)
-        self._warn_of_limits(problem, subspace, solution, pair, weights)
-        return order
+        self._adopt_cells(problem, atoms, solution, order)
+        return pair
+
+    def _adopt_cells(self, problem, atoms, solution, order):
+        """Set what a quantizer adds; ``order`` are the solution's cells as numbered."""
 
     def _cell_order(self, cell_shares, means):
         """Cells in ascending order of their means; empty ones, which only a rule
@@ -302,25 +274,31 @@ class BaseQuantizer(
         )
         return hard >= free - 1e-12 * max(1.0, abs(free))
 
-    def _warn_of_light_cells(self, problem, labels, n_bins):
+    def _notices_of_light_cells(self, problem, labels, n_bins):
         shares = cell_counts(labels, n_bins, problem.weights)
         if shares.min() < self.min_bin_weight * (1.0 - 1e-12):
-            warn(
+            yield Notice(
                 f"min_bin_weight={self.min_bin_weight} was not reached: the lightest "
                 f"of {n_bins} cells has {shares.min():.4g} of the weight, and the rows "
                 "are too heavy to share out better. Use fewer cells.",
                 ConvergenceWarning,
-                stacklevel=7,
             )
 
-    def _warn_of_limits(self, problem, subspace, solution, pair, weights):
-        if not solution.converged:
-            warn(
-                f"{type(self).__name__} stopped at max_iter={self.max_iter} before it "
-                "converged; increase max_iter.",
+    def _notices_of_size(self, n_atoms):
+        if n_atoms < self.n_bins:
+            yield Notice(
+                f"n_bins={self.n_bins} is larger than the number of distinct rows of "
+                f"positive weight, {n_atoms}: every one is its own cell and n_bins_ "
+                f"is {n_atoms}.",
                 ConvergenceWarning,
-                stacklevel=6,
             )
+
+    def _notices_of_status(self, status):
+        if status is not Status.CONVERGED:
+            message = status.value.format(**self.get_params(deep=False))
+            yield Notice(f"{type(self).__name__} {message}.", ConvergenceWarning)
+
+    def _notices_of_limits(self, problem, subspace, pair, weights):
         criterion = self.criterion_
         # directions with a prior need no cells
         free = np.ones(self.rank_, dtype=bool)
@@ -331,14 +309,13 @@ class BaseQuantizer(
             shift = float(np.sum(problem.origin[free] ** 2))
             centred = shift <= 1e3 * np.finfo(np.float64).eps * self.rank_
             needed = n_free + int(centred)
-            warn(
+            yield Notice(
                 f"n_bins={self.n_bins_} cells cannot keep information in all "
                 f"{n_free} directions{' of centred scores' if centred else ''}"
                 f"{' without a prior' if n_free < self.rank_ else ''}: "
                 f"the retention under {criterion!r} is 0 for every labeling, and the "
                 f"cells are those of the trace criterion. Use n_bins >= {needed}.",
                 DegenerateInformationWarning,
-                stacklevel=6,
             )
         elif hasattr(criterion, "nuisance_retention"):
             n_eff = effective_sample_size(weights)
@@ -346,21 +323,19 @@ class BaseQuantizer(
             self.nuisance_retention_ = criterion.nuisance_retention(*pair)
             # what a prior holds together fresh rows do not take apart
             if subspace.base is None and self.nuisance_retention_ < floor:
-                warn(
+                yield Notice(
                     "the smallest retained eigenvalue of the nuisance block, "
                     f"{self.nuisance_retention_:.3g}, is below {floor:.3g}: the "
                     "profiled retention in sample will not be met by fresh rows. "
                     "Increase nuisance_weight or n_bins, and score held-out rows.",
                     DegenerateInformationWarning,
-                    stacklevel=6,
                 )
         if self.rule_agreement_ < 1.0:
-            warn(
+            yield Notice(
                 f"the rule places {1.0 - self.rule_agreement_:.3g} of the weight "
                 "elsewhere than labels_, which are free labels of the training rows; "
                 "retention_ is that of labels_, score that of the rule.",
                 RuleExtensionWarning,
-                stacklevel=6,
             )
 
     def _validated(self, X):

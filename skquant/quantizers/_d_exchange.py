@@ -6,12 +6,13 @@ import numpy as np
 
 from skquant._checks import Interval, StrOptions, check_labels
 from skquant.criteria import NormalizedTrace
-from skquant.quantizers._base import BaseQuantizer, Solution
+from skquant.quantizers._base import BaseQuantizer
 from skquant.solvers._exchange import best_remaining_gain, exchange
 from skquant.solvers._profiled_interval import one_of_interest, profiled_intervals
 from skquant.solvers._search import continuation, search_partition
 from skquant.solvers._soft import hard_information
 from skquant.solvers._soft_search import anneal_rule, partition_rule
+from skquant.solvers._solution import Solution, Status
 
 
 class DExchangeQuantizer(BaseQuantizer):
@@ -230,14 +231,14 @@ class DExchangeQuantizer(BaseQuantizer):
             solved = problem.whitened(NormalizedTrace())
             partition = search_partition(solved, n_bins, random_state, **search)
         labels = partition.labels
-        self._warn_of_light_cells(problem, labels, n_bins)
         coef, intercept = _deployed_rule(solved, labels, n_bins)
         return Solution(
             labels=labels,
             coef=coef,
             intercept=intercept,
             n_iter=partition.n_iter,
-            converged=partition.converged,
+            status=Status.ended(partition.converged),
+            notices=tuple(self._notices_of_light_cells(problem, labels, n_bins)),
             attributes={
                 "n_moves_": partition.n_moves,
                 "is_stable_": partition.stable,

@@ -8,12 +8,13 @@ from sklearn.utils import _safe_indexing
 
 from skquant._checks import Interval, StrOptions, check_weights
 from skquant._moments import cell_moments
-from skquant.quantizers._base import BaseQuantizer, Solution, original_logits
+from skquant.quantizers._base import BaseQuantizer, original_logits
 from skquant.rules import AffineMaxRule
 from skquant.solvers._black_box import optimize_rule
 from skquant.solvers._search import search_partition
 from skquant.solvers._soft import FAMILIES, nearest_center_distance
 from skquant.solvers._soft_search import center_rule, partition_rule
+from skquant.solvers._solution import Solution
 
 
 class FigureOfMeritQuantizer(BaseQuantizer):
@@ -233,7 +234,6 @@ merged_radius_
             coef=coef,
             intercept=intercept,
             n_iter=found.nit,
-            converged=True,
             attributes={
                 "figure_": found.fun,
                 "start_figure_": float(found.history[0]),

@@ -1,16 +1,15 @@
 """Intervals of a scalar score, exactly."""
 
-from warnings import warn
-
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from skquant._table import criterion_coordinates
 from skquant.criteria import NormalizedTrace
-from skquant.quantizers._base import BaseQuantizer, Solution
+from skquant.quantizers._base import BaseQuantizer
 from skquant.solvers._interval import interval_cells
 from skquant.solvers._profiled_interval import one_of_interest, profiled_intervals
 from skquant.solvers._search import search_partition
+from skquant.solvers._solution import Notice, Solution
 
 # Relative error of a projection, per column.
 _ROUNDING = 8.0 * np.finfo(np.float64).eps
@@ -197,17 +196,17 @@ class IntervalQuantizer(BaseQuantizer):
 
     def _solve(self, problem, n_bins, atoms, random_state):
         subspace = atoms.subspace
-        learned = None
+        notices, learned = [], None
         interest = one_of_interest(problem)
         if self.direction is None and interest is not None:
             learned = profiled_intervals(problem, n_bins, interest)
         elif subspace.rank > 1:
-            warn(
-                f"IntervalQuantizer is exact for scores of rank 1; got rank "
-                f"{subspace.rank}, of which one projection is quantized. "
-                "DExchangeQuantizer and KMeansQuantizer are made for more.",
-                UserWarning,
-                stacklevel=6,
+            notices.append(
+                Notice(
+                    f"IntervalQuantizer is exact for scores of rank 1; got rank "
+                    f"{subspace.rank}, of which one projection is quantized. "
+                    "DExchangeQuantizer and KMeansQuantizer are made for more."
+                )
             )
         if learned is None:
             directions = self._candidate_directions(
@@ -231,11 +230,12 @@ class IntervalQuantizer(BaseQuantizer):
         direction, (labels, edges) = directions[best], cuts[best]
         cells = np.arange(len(edges) + 1)
         if len(cells) < n_bins:
-            warn(
-                f"n_bins={self.n_bins} is larger than the number of distinct "
-                f"projections, {len(cells)}: every one is its own cell.",
-                ConvergenceWarning,
-                stacklevel=6,
+            notices.append(
+                Notice(
+                    f"n_bins={self.n_bins} is larger than the number of distinct "
+                    f"projections, {len(cells)}: every one is its own cell.",
+                    ConvergenceWarning,
+                )
             )
         attributes = {
             "direction_": direction,
@@ -252,6 +252,6 @@ class IntervalQuantizer(BaseQuantizer):
             coef=cells[:, None] * (subspace.basis @ direction),
             intercept=-np.concatenate([[0.0], np.cumsum(edges)]),
             n_iter=1 if learned is None else learned.n_iter,
-            converged=True,
             attributes=attributes,
+            notices=tuple(notices),
         )

@@ -7,9 +7,10 @@ import numpy as np
 from skquant._checks import Interval
 from skquant._moments import cell_moments, row_blocks
 from skquant.criteria import NormalizedTrace
-from skquant.quantizers._base import BaseQuantizer, Solution
+from skquant.quantizers._base import BaseQuantizer
 from skquant.solvers._search import search_partition
 from skquant.solvers._soft_search import center_rule
+from skquant.solvers._solution import Solution, Status
 
 # Random swaps of one cell reach what many more starts would not.
 _SWAPS_A_START = 3
@@ -160,12 +161,10 @@ class KMeansQuantizer(BaseQuantizer):
             coef=coef,
             intercept=intercept,
             n_iter=partition.n_iter,
-            converged=partition.converged,
-            attributes={},
+            status=Status.ended(partition.converged),
         )
 
-    def _adopt(self, X, weights, problem, atoms, solution):
-        super()._adopt(X, weights, problem, atoms, solution)
+    def _adopt_cells(self, problem, atoms, solution, order):
         labels = atoms.labels(self.labels_)
         _, means = cell_moments(problem.points, problem.weights, labels, self.n_bins_)
         inertia = 0.0

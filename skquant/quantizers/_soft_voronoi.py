@@ -7,11 +7,12 @@ from sklearn.utils import Bunch, check_random_state
 
 from skquant._checks import Interval, StrOptions, check_weights
 from skquant.criteria import NormalizedTrace
-from skquant.quantizers._base import BaseQuantizer, Solution, original_logits
+from skquant.quantizers._base import BaseQuantizer, original_logits
 from skquant.responsibilities import RELAXATIONS
 from skquant.rules import AffineMaxRule
 from skquant.solvers._soft import FAMILIES
 from skquant.solvers._soft_search import best_snapshot, search_soft
+from skquant.solvers._solution import Solution
 
 # Start temperatures over the median nearest-center distance, by solver.
 _START_RATIOS = {"adam": 1.0, "lbfgs": 0.1}
@@ -251,10 +252,11 @@ class SoftVoronoiQuantizer(BaseQuantizer):
             # below the rank ceiling every rule has the same value
             snapshots = run(problem.whitened(NormalizedTrace()))
         chosen, last = best_snapshot(snapshots), snapshots[-1]
+        notices = ()
         if not chosen.occupied:
             logits = problem.points @ chosen.slopes.T + chosen.offsets
             labels = np.argmax(logits, axis=1)
-            self._warn_of_light_cells(problem, labels, n_bins)
+            notices = tuple(self._notices_of_light_cells(problem, labels, n_bins))
         return Solution(
             labels=None,
             coef=chosen.slopes,
@@ -262,7 +264,6 @@ class SoftVoronoiQuantizer(BaseQuantizer):
             temperature=chosen.temperature**2,
             relaxation=self.relaxation,
             n_iter=last.step,
-            converged=True,
             attributes={
                 "temperature_": chosen.temperature,
                 "soft_retention_": last.soft_retention,
@@ -280,21 +281,19 @@ class SoftVoronoiQuantizer(BaseQuantizer):
                         )
                     },
                 ),
-                "_snapshots": snapshots,
             },
+            notices=notices,
+            snapshots=tuple(snapshots),
         )
 
-    def _adopt(self, X, weights, problem, atoms, solution):
-        order = super()._adopt(X, weights, problem, atoms, solution)
+    def _adopt_cells(self, problem, atoms, solution, order):
         if self.family == "voronoi":
             centers = solution.coef[order]
             self.centers_ = atoms.center + centers @ atoms.subspace.basis
         self._staged_rules = []
-        for snapshot in self._snapshots:
+        for snapshot in solution.snapshots:
             rule = (snapshot.slopes[order], snapshot.offsets[order])
             self._staged_rules.append(AffineMaxRule(*original_logits(*rule, atoms)))
-        del self._snapshots
-        return order
 
     def predict_proba(self, X):
         """Return the responsibilities of the rule at its snapshot's temperature.

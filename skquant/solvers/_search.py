@@ -14,7 +14,7 @@ from skquant.criteria import NormalizedTrace
 from skquant.solvers._assignment import nearest_cell
 from skquant.solvers._exchange import exchange
 from skquant.solvers._interval import interval_cells
-from skquant.solvers._seeding import kmeans_start, random_start, seeded_starts
+from skquant.solvers._seeding import kmeans_starts, random_start, seeded_starts
 
 # A large table is searched by means of neighboring atoms: their number grows with the
 # root of the atoms times the coordinates of the cell means, within limits. They stand
@@ -194,11 +194,9 @@ def _starting_labels(
         return [random_start(problem, n_bins, random_state) for _ in range(n_init)]
     if kmeans_options is None:
         return seeded_starts(problem, n_bins, n_init, random_state)
-    fits = side_by_side(
-        delayed(kmeans_start)(problem, n_bins, seed, **kmeans_options)
-        for seed in draw_seeds(random_state, n_init)
-    )
-    return [labels for labels, _, _ in fits]
+    seeds = draw_seeds(random_state, n_init)
+    fits = kmeans_starts(problem, n_bins, seeds, side_by_side, **kmeans_options)
+    return [fit.labels_ for fit in fits]
 
 
 def search_partition(

@@ -3,9 +3,11 @@
 import warnings
 
 import numpy as np
+from joblib import delayed
 from sklearn import config_context
 from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 
 from skquant._checks import single_threaded
 from skquant.solvers._assignment import nearest_cell
@@ -23,21 +25,30 @@ def _voronoi_cells(problem, centers):
     return nearest_cell(problem.points, centers, np.eye(centers.shape[1]))
 
 
-@single_threaded
-def kmeans_start(problem, n_bins, random_state, *, max_iter=300, tol=1e-4):
-    """Return labels, centers and iterations of scikit-learn's k-means, one start."""
-    with config_context(**_CHECKED), warnings.catch_warnings():
-        # fewer clusters than asked for: the caller fills empty cells
+def kmeans_starts(problem, n_bins, seeds, side_by_side, **options):
+    """Return scikit-learn's k-means from each seed; ``side_by_side`` runs them."""
+    with warnings.catch_warnings():
+        # fewer clusters than asked for: the caller fills empty cells. Not in the
+        # threads, where a filter that one restores is another's
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted = KMeans(
-            n_bins,
-            n_init=1,
-            max_iter=max_iter,
-            tol=tol,
-            algorithm="lloyd",
-            random_state=random_state,
-        ).fit(problem.points, sample_weight=problem.weights * len(problem.points))
-    return fitted.labels_, fitted.cluster_centers_, fitted.n_iter_
+        return side_by_side(
+            delayed(_kmeans_start)(problem, n_bins, seed, **options) for seed in seeds
+        )
+
+
+@single_threaded
+def _kmeans_start(problem, n_bins, seed, *, max_iter=300, tol=1e-4):
+    kmeans = KMeans(
+        n_bins,
+        n_init=1,
+        max_iter=max_iter,
+        tol=tol,
+        algorithm="lloyd",
+        random_state=check_random_state(seed),
+    )
+    with config_context(**_CHECKED):
+        weights = problem.weights * len(problem.points)
+        return kmeans.fit(problem.points, sample_weight=weights)
 
 
 @single_threaded

@@ -2,12 +2,11 @@
 
 import numpy as np
 from joblib import Parallel, delayed
-from sklearn.utils import check_random_state
 
 from skquant._moments import cell_moments
 from skquant.responsibilities import RELAXATIONS
 from skquant.solvers._search import continuation, draw_seeds, search_partition
-from skquant.solvers._seeding import kmeans_start
+from skquant.solvers._seeding import kmeans_starts
 from skquant.solvers._soft import (
     FAMILIES,
     SoftObjective,
@@ -150,6 +149,7 @@ def search_soft(
     """
     first = problem.with_criterion(continuation(problem.criterion)[0])
     plan = (relaxation, solver, options)
+    side_by_side = Parallel(n_jobs=n_jobs, prefer="threads")
     # drawn first: both families of a seed share their starts
     seeds = draw_seeds(random_state, n_init)
     starts = []
@@ -169,12 +169,11 @@ def search_soft(
         starts = [means]
         del labels
     if solver == "adam":
-        starts = [
-            kmeans_start(problem, n_bins, check_random_state(seed))[1] for seed in seeds
-        ]
+        fits = kmeans_starts(problem, n_bins, seeds, side_by_side)
+        starts = [fit.cluster_centers_ for fit in fits]
 
     def anneal_all(rules, family):
-        fits = Parallel(n_jobs=n_jobs, prefer="threads")(
+        fits = side_by_side(
             delayed(_anneal)(problem, rule, problem, report, family, *plan, n_jobs)
             for rule in rules
         )
