@@ -70,7 +70,7 @@ class BaseQuantizer(
         "verbose": ["verbose"],
     }
 
-    # of quantizers that were stored before there were priors, or that lack the parameter
+    # of quantizers stored before there were priors, or without the parameter
     _base = None
     negative_weights = "error"
 
