@@ -183,7 +183,7 @@ class DExchangeQuantizer(BaseQuantizer):
             raise ValueError(
                 "init must give identical rows one label, and rows that are merged "
                 "for their negative weights; got different labels for "
-                f"{np.count_nonzero(unlike)} of them."
+                f"{np.count_nonzero(unlike)} repeated or merged rows."
             )
         if len(of_atom) == n_bins:
             return np.arange(n_bins, dtype=np.int32)
