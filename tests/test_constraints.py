@@ -339,6 +339,10 @@ def test_groups_are_needed_and_checked():
     numbers = np.where(groups == "a", 1.0, np.nan)
     with pytest.raises(ValueError, match="got NaN"):
         quantizer.fit(X, groups=numbers)
+    signed = np.where(weights > 2, -1.0, weights)
+    quantizer.set_params(negative_weights="merge")
+    with pytest.raises(ValueError, match="constraints need nonnegative sample_weight"):
+        quantizer.fit(X, groups=groups, sample_weight=signed)
     with pytest.raises(ValueError, match="'constraints' parameter"):
         IntervalQuantizer(constraints={"min_weight": 1}).fit(X)
 

@@ -63,6 +63,9 @@ class IntervalQuantizer(BaseQuantizer):
     constraints : CellConstraints, default=None
         Limits that every cell has to satisfy. The program then runs over the intervals
         that satisfy them, and is exact among those.
+    negative_weights : {"error", "merge"}, default="error"
+        Whether negative weights are refused, or their rows merged with neighbors until
+        every weight is positive. The fit is then that of the merged rows.
     rank_rtol : float, default=1e-10
         Relative tolerance of the rank; 1e-6 at least for float32 scores.
 
@@ -102,6 +105,11 @@ class IntervalQuantizer(BaseQuantizer):
         ``upper_bound_`` minus ``retention_``; there only.
     constraint_report_ : ConstraintReport
         How the cells meet their limits, and what those cost; with ``constraints`` only.
+    merged_weight_share_, merged_radius_ : float
+        With ``negative_weights="merge"``: the share of the absolute weight in rows that
+        were merged with different ones, and their mean distance from the middle of the
+        merged, in whitened coordinates, where the root mean square of a score is the
+        root of ``rank_``. Merged rows share a label.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of str of shape (d,)
@@ -140,7 +148,7 @@ class IntervalQuantizer(BaseQuantizer):
 
     _parameter_constraints: dict = {
         name: BaseQuantizer._parameter_constraints[name]
-        for name in ("n_bins", "criterion", "rank_rtol")
+        for name in ("n_bins", "criterion", "negative_weights", "rank_rtol")
     } | {"direction": ["array-like", None], "constraints": [CellConstraints, None]}
 
     def __init__(
@@ -150,12 +158,14 @@ class IntervalQuantizer(BaseQuantizer):
         criterion="D",
         direction=None,
         constraints=None,
+        negative_weights="error",
         rank_rtol=1e-10,
     ):
         self.n_bins = n_bins
         self.criterion = criterion
         self.direction = direction
         self.constraints = constraints
+        self.negative_weights = negative_weights
         self.rank_rtol = rank_rtol
 
     def _given_direction(self, subspace):
