@@ -18,7 +18,6 @@ from skquant._checks import (
     HasMethods,
     Interval,
     StrOptions,
-    check_groups,
     check_is_fitted,
     check_weights,
     fit_context,
@@ -46,12 +45,11 @@ from skquant._table import (
     require_positive_definite,
 )
 from skquant._warnings import warn_user
-from skquant.constraints import ConstraintReport
 from skquant.criteria import CRITERION_METHODS, resolve_criterion
 from skquant.exceptions import DegenerateInformationWarning, RuleExtensionWarning
+from skquant.quantizers._constraints import report_constraints, table_limits
 from skquant.report import build_report, retained_eigenvalues
 from skquant.rules import AffineMaxRule
-from skquant.solvers._limits import MET, build_limits
 from skquant.solvers._problem import build_problem
 from skquant.solvers._solution import Notice, Status
 
@@ -169,16 +167,10 @@ class BaseQuantizer(
             self.merged_weight_share_ = merged.share
             self.merged_radius_ = merged.radius
         self._check_table(X, y, weights, atoms)
-        group_names, codes = check_groups(groups, len(X))
         if self.constraints is not None:
-            if np.min(weights) < 0:
-                raise ValueError(
-                    "constraints need nonnegative sample_weight: merged rows share a "
-                    "label that predict need not give them; got "
-                    f"{np.count_nonzero(weights < 0)} negative weights."
-                )
-            thresholds = self.constraints.thresholds(group_names)
-            limits = build_limits(thresholds, atoms.of_row, codes, weights)
+            limits, group_names = table_limits(
+                self.constraints, weights, groups, atoms.of_row
+            )
             atoms = replace(atoms, limits=limits)
         n_atoms = len(problem.points)
         n_bins = min(self.n_bins, n_atoms)
@@ -186,7 +178,14 @@ class BaseQuantizer(
         pair = self._adopt(X, weights, problem, atoms, solution)
         vars(self).pop("constraint_report_", None)
         if atoms.limits is not None:
-            self._report_constraints(atoms, group_names, solution)
+            self.constraint_report_ = report_constraints(
+                atoms.limits,
+                atoms.labels(self.labels_),
+                self.n_bins_,
+                group_names,
+                {None: self.retention_, **solution.retentions},
+                self.retention_,
+            )
         notices = [
             *self._notices_of_size(n_atoms),
             *solution.notices,
@@ -276,40 +275,6 @@ class BaseQuantizer(
 
     def _adopt_cells(self, problem, atoms, solution, order):
         """Set what a quantizer adds; ``order`` are the solution's cells as numbered."""
-
-    def _report_constraints(self, atoms, groups, solution):
-        """Set the report of the limits; refuse a rule whose cells do not meet them."""
-        limits, n_bins = atoms.limits, self.n_bins_
-        sums = limits.cell_sums(self.labels_[atoms.first_row], n_bins)
-        margins = limits.ratios(sums).min(axis=1)
-        # of a largest error the ratio is that of the errors
-        of_errors = [name == "max_relative_error" for name in limits.names]
-        margins = np.where(of_errors, np.sqrt(margins), margins)
-        if margins.min(initial=np.inf) < 1.0 - MET:
-            raise ValueError(
-                f"constraints must be met by the cells of the rule; got "
-                f"{dict(zip(limits.names, margins.round(6).tolist(), strict=True))} "
-                f"times what is asked in the worst of n_bins={n_bins} cells. Use fewer "
-                "cells."
-            )
-        weights, squares = sums[:, 0], sums[:, 1]
-        entries = weights**2 / np.where(squares > 0, squares, 1.0)
-        with np.errstate(divide="ignore"):
-            errors = 1.0 / np.sqrt(entries)
-        alone = {name: solution.retentions.get(name) for name in limits.names}
-        self.constraint_report_ = ConstraintReport(
-            groups=() if groups is None else tuple(groups),
-            weights=weights,
-            relative_errors=errors,
-            effective_entries=entries,
-            margins=dict(zip(limits.names, margins.tolist(), strict=True)),
-            retention=self.retention_,
-            retention_without=solution.retentions[None],
-            retention_with={
-                name: self.retention_ if each is None else each
-                for name, each in alone.items()
-            },
-        )
 
     def _cell_order(self, cell_shares, means):
         """Cells in ascending order of their means; empty ones, which only a rule
