@@ -1,7 +1,6 @@
 """What all quantizers share: the table, the fitted attributes, the deployed rule."""
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -47,7 +46,7 @@ from skquant._table import (
 from skquant._warnings import warn_user
 from skquant.criteria import CRITERION_METHODS, resolve_criterion
 from skquant.exceptions import DegenerateInformationWarning, RuleExtensionWarning
-from skquant.quantizers._constraints import report_constraints, table_limits
+from skquant.quantizers._constraints import limit_atoms, report_constraints
 from skquant.report import build_report, retained_eigenvalues
 from skquant.rules import AffineMaxRule
 from skquant.solvers._problem import build_problem
@@ -168,24 +167,14 @@ class BaseQuantizer(
             self.merged_radius_ = merged.radius
         self._check_table(X, y, weights, atoms)
         if self.constraints is not None:
-            limits, group_names = table_limits(
-                self.constraints, weights, groups, atoms.of_row
-            )
-            atoms = replace(atoms, limits=limits)
+            atoms = limit_atoms(atoms, self.constraints, weights, groups)
         n_atoms = len(problem.points)
         n_bins = min(self.n_bins, n_atoms)
         solution = self._solve(problem, n_bins, atoms, random_state)
         pair = self._adopt(X, weights, problem, atoms, solution)
         vars(self).pop("constraint_report_", None)
         if atoms.limits is not None:
-            self.constraint_report_ = report_constraints(
-                atoms.limits,
-                atoms.labels(self.labels_),
-                self.n_bins_,
-                group_names,
-                {None: self.retention_, **solution.retentions},
-                self.retention_,
-            )
+            self.constraint_report_ = report_constraints(self, atoms, solution)
         notices = [
             *self._notices_of_size(n_atoms),
             *solution.notices,
@@ -216,11 +205,9 @@ class BaseQuantizer(
         table, first_row = atoms.table, atoms.first_row
         ruled = rule.predict(table)[first_row]
         labels = solution.labels
-        if (
-            labels is None
-            or atoms.limits is not None
-            or self._prefer_rule(problem, labels, ruled, n_bins)
-        ):
+        if labels is None or atoms.limits is not None:
+            labels = ruled
+        elif self._prefer_rule(problem, labels, ruled, n_bins):
             labels = ruled
 
         cell_shares, means = cell_moments(

@@ -1,5 +1,7 @@
 """From a user's constraints to limits of atoms, and to the report."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from skquant._checks import check_groups
@@ -7,34 +9,25 @@ from skquant.constraints import ConstraintReport
 from skquant.solvers._limits import MET, build_limits
 
 
-def table_limits(constraints, weights, groups, of_row):
-    """Return the limits of the atoms that rows became, and the names of the groups."""
+def limit_atoms(atoms, constraints, weights, groups):
+    """Return atoms with their limits, of the constraints on a user's rows."""
     names, codes = check_groups(groups, len(weights))
     if np.min(weights) < 0:
         raise ValueError(
-            "constraints need nonnegative sample_weight: merged rows share a label that "
-            "predict need not give them; got "
+            "constraints need nonnegative sample_weight: merged rows share a label "
+            "that predict need not give them; got "
             f"{np.count_nonzero(weights < 0)} negative weights."
         )
-    return build_limits(constraints.thresholds(names), of_row, codes, weights), names
+    thresholds = constraints.thresholds(names)
+    limits = build_limits(thresholds, atoms.of_row, codes, weights)
+    return replace(atoms, limits=replace(limits, group_names=tuple(names or ())))
 
 
-def report_constraints(limits, labels, n_bins, groups, retentions, retention):
-    """Return the report of the limits; refuse labels that do not meet them.
-
-    Parameters
-    ----------
-    limits : Limits
-    labels : ndarray of int of shape (n_atoms,)
-        Those of the rule.
-    n_bins : int
-    groups : list or None
-        Names of the groups.
-    retentions : dict of str or None to float
-        Retention without limits (None), and with each alone where there are several.
-    retention : float
-        Retention with all.
-    """
+def report_constraints(quantizer, atoms, solution):
+    """Return the report of a fitted quantizer; refuse cells that do not meet limits."""
+    limits, n_bins = atoms.limits, quantizer.n_bins_
+    retention, retentions = quantizer.retention_, solution.retentions
+    labels = atoms.labels(quantizer.labels_)
     sums = limits.cell_sums(labels, n_bins)
     margins = limits.ratios(sums).min(axis=1)
     # of a largest error the ratio is that of the errors
@@ -51,7 +44,7 @@ def report_constraints(limits, labels, n_bins, groups, retentions, retention):
     with np.errstate(divide="ignore"):
         errors = 1.0 / np.sqrt(entries)
     return ConstraintReport(
-        groups=() if groups is None else tuple(groups),
+        groups=limits.group_names,
         weights=weights,
         relative_errors=errors,
         effective_entries=entries,

@@ -30,6 +30,8 @@ class Limits:
         Group of each row.
     weights : ndarray of shape (n_rows,)
         Weights in their unit.
+    group_names : tuple
+        Names of the groups.
     """
 
     names: tuple
@@ -38,6 +40,7 @@ class Limits:
     starts: np.ndarray
     groups: np.ndarray
     weights: np.ndarray
+    group_names: tuple = ()
 
     def alone(self, limit):
         """Return one of the limits."""
