@@ -1,16 +1,24 @@
 """Limits of cells: right values by enumeration, errors, reports."""
 
 import re
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 from sklearn import config_context
 from sklearn.base import clone
 
-from skquant import CellConstraints, IntervalQuantizer
+from skquant import (
+    CellConstraints,
+    DExchangeQuantizer,
+    FigureOfMeritQuantizer,
+    IntervalQuantizer,
+    KMeansQuantizer,
+    SoftVoronoiQuantizer,
+)
 from skquant.constraints import ConstraintReport
 from skquant.solvers._interval import interval_cells, most_cells
 from skquant.solvers._limits import build_limits
@@ -22,7 +30,7 @@ SINGLE_LIMITS = {
     "error": {"max_relative_error": 0.75},
     "entries": {"min_effective_entries": 1.9},
     "group": {"min_weight_per_group": 0.8},
-    "one group": {"min_weight_per_group": {"b": 1.1}},
+    "one group": {"min_weight_per_group": {"b": 0.7}},
     "error of a group": {"max_relative_error": {"a": 1.0001}},
 }
 LIMITS = SINGLE_LIMITS | {
@@ -196,6 +204,205 @@ def test_bound_of_a_learned_direction_holds_for_limited_intervals():
     )
 
 
+# --- affine rules --------------------------------------------------------------------
+
+
+def has_rule(X, labels, n_bins):
+    """Whether an affine rule has these labels: a linear program in one margin."""
+    n, d = X.shape
+    rows = []
+    for i, b in product(range(n), range(n_bins)):
+        if b != labels[i]:
+            row = np.zeros((n_bins, d + 1))
+            row[b], row[labels[i]] = [*X[i], 1.0], [*-X[i], -1.0]
+            rows.append(row.ravel())
+    found = linprog(
+        np.zeros(n_bins * (d + 1)), rows, -np.ones(len(rows)), bounds=(None, None)
+    )
+    return found.status == 0
+
+
+def retained(X, weights, labels, n_bins):
+    """Eigenvalues of the retained matrix."""
+    share = weights / weights.sum()
+    root = np.linalg.cholesky((X * share[:, None]).T @ X)
+    whitened = np.linalg.solve(root, X.T).T
+    moments = np.array(
+        [share[labels == b] @ whitened[labels == b] for b in range(n_bins)]
+    )
+    sums = np.bincount(labels, share, minlength=n_bins)
+    return np.linalg.eigvalsh(moments.T @ (moments / sums[:, None]))
+
+
+MEANS = {"trace": np.mean, "D": lambda values: np.prod(values) ** (1 / len(values))}
+
+
+def partitions(n, n_bins):
+    for labels in product(range(n_bins), repeat=n):
+        # numbered by their first row
+        first = [labels.index(b) for b in range(n_bins) if b in labels]
+        if len(first) == n_bins and first == sorted(first):
+            yield np.array(labels)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """For two tables all partitions of eight rows, with two retentions of each."""
+    tables = []
+    for seed in (0, 6):
+        X, weights, groups = small_table(seed, 8, 2)
+        kept = [
+            (labels, retained(X, weights, labels, 3)) for labels in partitions(8, 3)
+        ]
+        tables.append((X, weights, groups, kept))
+    return tables
+
+
+@pytest.mark.parametrize(
+    ("quantizer", "which"),
+    [
+        (KMeansQuantizer(3, random_state=0), 0),
+        (DExchangeQuantizer(3, random_state=0), 1),
+        (SoftVoronoiQuantizer(3, n_init=1, random_state=0), 0),
+    ],
+    ids=["kmeans", "exchange", "soft"],
+)
+@pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
+def test_rule_is_the_best_of_all_feasible_ones(small, quantizer, which, limits):
+    X, weights, groups, kept = small[which]
+    mean = MEANS[quantizer.criterion]
+    feasible = [
+        (mean(values), labels)
+        for labels, values in kept
+        if all(
+            holds(limits, weights[labels == b], groups[labels == b]) for b in (0, 1, 2)
+        )
+    ]
+    feasible.sort(key=lambda each: -each[0])
+    best = next(value for value, labels in feasible if has_rule(X, labels, 3))
+    assert len(feasible) < len(kept)
+    limited = clone(quantizer).set_params(constraints=CellConstraints(**limits))
+    labels = limited.fit(X, sample_weight=weights, groups=groups).predict(X)
+    np.testing.assert_array_equal(labels, limited.labels_)
+    assert limited.retention_ == pytest.approx(best, rel=1e-9)
+    assert mean(retained(X, weights, labels, 3)) == pytest.approx(best, rel=1e-9)
+    for b in range(3):
+        assert holds(limits, weights[labels == b], groups[labels == b])
+
+
+def lightest(labels, X, y, sample_weight):
+    return -np.sum(np.bincount(labels, sample_weight, minlength=5) ** 2)
+
+
+QUANTIZERS = {
+    "kmeans": KMeansQuantizer(5, n_init=2),
+    "exchange": DExchangeQuantizer(5, n_init=2, n_swaps=2),
+    "A": DExchangeQuantizer(5, criterion="A", n_init=2, n_swaps=2),
+    "soft": SoftVoronoiQuantizer(5, n_init=1, max_iter=40),
+    "affine": SoftVoronoiQuantizer(5, family="affine_max", n_init=1, max_iter=40),
+    "figure": FigureOfMeritQuantizer(lightest, 5, max_iter=3, n_samples=2),
+}
+
+
+@pytest.mark.parametrize("quantizer", QUANTIZERS.values(), ids=QUANTIZERS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_cells_of_the_rule_satisfy_every_limit(quantizer, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_t(3, size=(600, 2))
+    weights = np.exp(0.5 * rng.normal(size=600))
+    groups = np.where(rng.random(600) < 0.4 + 0.2 * np.tanh(X[:, 0]), "a", "b")
+    everything = {
+        "min_weight": 90.0,
+        "max_relative_error": 0.125,
+        "min_effective_entries": {"a": 20.0},
+        "min_weight_per_group": {"a": 28.0, "b": 25.0},
+    }
+    free = clone(quantizer).set_params(random_state=0).fit(X, sample_weight=weights)
+    for limits in [{name: each} for name, each in everything.items()] + [everything]:
+        quantizer = clone(free).set_params(constraints=CellConstraints(**limits))
+        quantizer.fit(X, sample_weight=weights, groups=groups)
+        labels = quantizer.predict(X)
+        assert quantizer.n_bins_ == 5
+        assert quantizer.rule_agreement_ == 1.0
+        np.testing.assert_array_equal(labels, quantizer.labels_)
+        for b in range(5):
+            assert holds(limits, weights[labels == b], groups[labels == b])
+        report = quantizer.constraint_report_
+        assert min(report.margins.values()) >= 1.0
+        assert set(report.retention_with) == set(limits)
+    if not isinstance(quantizer, FigureOfMeritQuantizer):
+        assert report.retention_without == pytest.approx(free.retention_, rel=1e-9)
+        assert report.retention <= min(report.retention_with.values())
+        assert report.retention > 0.7 * report.retention_without
+
+
+def test_limits_that_do_not_bind_leave_the_rule():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 2))
+    loose = CellConstraints(min_weight=1.0)
+    for quantizer in QUANTIZERS.values():
+        free = clone(quantizer).set_params(random_state=0)
+        limited = clone(free).set_params(constraints=loose)
+        assert free.fit(X).rule_ == limited.fit(X).rule_
+
+
+def test_stability_is_about_allowed_moves():
+    X, weights, groups = small_table(2, 60, 2)
+    limits = {"min_weight": 0.9 * weights.sum() / 4}
+    quantizer = DExchangeQuantizer(
+        4, constraints=CellConstraints(**limits), random_state=0
+    ).fit(X, sample_weight=weights)
+    labels = quantizer.labels_
+
+    def value(labels):
+        return np.log(retained(X, weights, labels, 4)).sum()
+
+    gains = []
+    for row, cell in product(range(60), range(4)):
+        moved = labels.copy()
+        moved[row] = cell
+        allowed = np.bincount(moved, weights).min() >= limits["min_weight"]
+        if cell != labels[row] and allowed:
+            gains.append(value(moved) - value(labels))
+    assert quantizer.best_remaining_gain_ == pytest.approx(max(gains), rel=1e-6)
+    assert quantizer.is_stable_ == (max(gains) <= 0.0)
+
+
+def test_limits_do_not_depend_on_the_order_of_rows():
+    X, weights, groups = small_table(4, 300, 2)
+    limits = CellConstraints(min_weight=weights.sum() / 6, min_weight_per_group=20)
+    order = np.random.default_rng(0).permutation(300)
+    quantizer = DExchangeQuantizer(5, constraints=limits, random_state=0)
+    labels = quantizer.fit(X, sample_weight=weights, groups=groups).labels_
+    again = quantizer.fit(
+        X[order], sample_weight=weights[order], groups=groups[order]
+    ).labels_
+    np.testing.assert_array_equal(labels[order], again)
+
+
+@pytest.mark.parametrize("quantizer", QUANTIZERS.values(), ids=QUANTIZERS)
+def test_error_of_a_rule_says_what_would_do(quantizer):
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    limits = CellConstraints(min_weight=7)
+    quantizer = clone(quantizer).set_params(constraints=limits, random_state=0)
+    message = "min_weight=7, where 6 can be reached. For all limits n_bins=4 would do"
+    with pytest.raises(ValueError, match=message):
+        quantizer.fit(X)
+    assert not hasattr(quantizer, "rule_")
+    if not isinstance(quantizer, FigureOfMeritQuantizer):
+        assert quantizer.set_params(n_bins=4).fit(X).cell_weights_.min() >= 7
+    quantizer.set_params(n_bins=5, constraints__min_weight=6).fit(X)
+    assert quantizer.cell_weights_.tolist() == [6.0] * 5
+
+
+def test_one_of_two_lower_bounds():
+    X, weights, _ = small_table(0, 50, 2)
+    limits = CellConstraints(min_weight=1)
+    quantizer = DExchangeQuantizer(3, constraints=limits, min_bin_weight=0.1)
+    with pytest.raises(ValueError, match="min_bin_weight must be 0 with constraints"):
+        quantizer.fit(X)
+
+
 # --- what every quantizer has --------------------------------------------------------
 
 TABLE = small_table(3, 120, 1)
@@ -361,6 +568,10 @@ def test_groups_are_routed_as_metadata():
         pipeline.fit(X, groups=groups, sample_weight=weights)
     report = pipeline[-1].constraint_report_
     assert report.weights[:, :2].min() >= 10
+
+
+def test_no_limits_are_none():
+    assert not hasattr(fitted(), "constraint_report_")
 
 
 def test_limits_are_parameters_of_a_search():

@@ -44,6 +44,7 @@ from skquant._table import (
     require_positive_definite,
 )
 from skquant._warnings import warn_user
+from skquant.constraints import CellConstraints
 from skquant.criteria import CRITERION_METHODS, resolve_criterion
 from skquant.exceptions import DegenerateInformationWarning, RuleExtensionWarning
 from skquant.quantizers._constraints import limit_atoms, report_constraints
@@ -64,6 +65,7 @@ class BaseQuantizer(
             StrOptions({"trace", "D", "A", "E"}),
             HasMethods(CRITERION_METHODS),
         ],
+        "constraints": [CellConstraints, None],
         "negative_weights": [StrOptions({"error", "merge"})],
         "rank_rtol": [Interval(Real, 0, 1, closed="left")],
         "n_jobs": [None, Integral],
@@ -166,8 +168,7 @@ class BaseQuantizer(
             self.merged_weight_share_ = merged.share
             self.merged_radius_ = merged.radius
         self._check_table(X, y, weights, atoms)
-        if self.constraints is not None:
-            atoms = limit_atoms(atoms, self.constraints, weights, groups)
+        atoms = limit_atoms(self, atoms, weights, groups)
         n_atoms = len(problem.points)
         n_bins = min(self.n_bins, n_atoms)
         solution = self._solve(problem, n_bins, atoms, random_state)

@@ -9,16 +9,25 @@ from skquant.constraints import ConstraintReport
 from skquant.solvers._limits import MET, build_limits
 
 
-def limit_atoms(atoms, constraints, weights, groups):
-    """Return atoms with their limits, of the constraints on a user's rows."""
+def limit_atoms(quantizer, atoms, weights, groups):
+    """Return atoms with their limits, of a quantizer's constraints on the rows."""
+    constraints = quantizer.constraints
     names, codes = check_groups(groups, len(weights))
+    thresholds = None if constraints is None else constraints.thresholds(names)
+    if thresholds is None or not thresholds[0]:
+        return atoms
     if np.min(weights) < 0:
         raise ValueError(
             "constraints need nonnegative sample_weight: merged rows share a label "
             "that predict need not give them; got "
             f"{np.count_nonzero(weights < 0)} negative weights."
         )
-    thresholds = constraints.thresholds(names)
+    least = getattr(quantizer, "min_bin_weight", 0.0)
+    if least > 0.0:
+        raise ValueError(
+            "min_bin_weight must be 0 with constraints, which have min_weight; got "
+            f"{least}."
+        )
     limits = build_limits(thresholds, atoms.of_row, codes, weights)
     return replace(atoms, limits=replace(limits, group_names=tuple(names or ())))
 
@@ -51,5 +60,9 @@ def report_constraints(quantizer, atoms, solution):
         margins=margins,
         retention=retention,
         retention_without=retentions[None],
-        retention_with={name: retentions.get(name, retention) for name in limits.names},
+        # what satisfies all limits satisfies each
+        retention_with={
+            name: max(retentions.get(name, retention), retention)
+            for name in limits.names
+        },
     )

@@ -1,5 +1,6 @@
 """Free labels by exact exchange, and the rule that reproduces them."""
 
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -7,7 +8,9 @@ import numpy as np
 from skquant._checks import Interval, StrOptions, check_labels
 from skquant.criteria import NormalizedTrace
 from skquant.quantizers._base import BaseQuantizer
+from skquant.solvers._assignment import largest_logit
 from skquant.solvers._exchange import best_remaining_gain, exchange
+from skquant.solvers._limited import limit_solution
 from skquant.solvers._profiled_interval import one_of_interest, profiled_intervals
 from skquant.solvers._search import continuation, search_partition
 from skquant.solvers._soft import hard_information
@@ -51,6 +54,9 @@ class DExchangeQuantizer(BaseQuantizer):
         is not made.
     min_bin_weight : float, default=0.0
         Share of the total weight that no move may leave a cell below.
+    constraints : CellConstraints, default=None
+        Limits that every cell of the deployed rule has to satisfy on the training table
+        (see Notes).
     negative_weights : {"error", "merge"}, default="error"
         Whether negative weights are refused, or their rows merged with neighbors until
         every weight is positive. The fit is then that of the merged rows.
@@ -97,6 +103,8 @@ class DExchangeQuantizer(BaseQuantizer):
         several coalescing eigenvalues at once.
     best_remaining_gain_ : float
         Largest gain in value of any allowed move; negative at a strict optimum.
+    constraint_report_ : ConstraintReport
+        How the cells meet their limits, and what those cost; with ``constraints`` only.
     merged_weight_share_, merged_radius_ : float
         With ``negative_weights="merge"``: the share of the absolute weight in rows that
         were merged with different ones, and their mean distance from the middle of the
@@ -111,6 +119,14 @@ class DExchangeQuantizer(BaseQuantizer):
     --------
     KMeansQuantizer : The trace criterion, fast and simple.
     SoftVoronoiQuantizer : Fits a rule, not labels, by annealing.
+
+    Notes
+    -----
+    With ``constraints`` the rule without limits is repaired: offsets of cells that lack
+    something are raised, and slopes and offsets improved by turns; tables of up to 24
+    distinct rows are searched by exchanging rows, besides. ``labels_`` are then those
+    of the rule. ``n_iter_`` and ``n_moves_`` are those before the repair;
+    ``is_stable_`` and ``best_remaining_gain_`` are about moves that the limits allow.
 
     References
     ----------
@@ -152,6 +168,7 @@ class DExchangeQuantizer(BaseQuantizer):
         max_iter=None,
         gain_tol=1e-12,
         min_bin_weight=0.0,
+        constraints=None,
         negative_weights="error",
         rank_rtol=1e-10,
         n_jobs=None,
@@ -166,6 +183,7 @@ class DExchangeQuantizer(BaseQuantizer):
         self.max_iter = max_iter
         self.gain_tol = gain_tol
         self.min_bin_weight = min_bin_weight
+        self.constraints = constraints
         self.negative_weights = negative_weights
         self.rank_rtol = rank_rtol
         self.n_jobs = n_jobs
@@ -232,21 +250,26 @@ class DExchangeQuantizer(BaseQuantizer):
             partition = search_partition(solved, n_bins, random_state, **search)
         labels = partition.labels
         coef, intercept = _deployed_rule(solved, labels, n_bins)
-        return Solution(
+        solution = Solution(
             labels=labels,
             coef=coef,
             intercept=intercept,
             n_iter=partition.n_iter,
             status=Status.ended(partition.converged),
             notices=tuple(self._notices_of_light_cells(problem, labels, n_bins)),
-            attributes={
-                "n_moves_": partition.n_moves,
-                "is_stable_": partition.stable,
-                "best_remaining_gain_": best_remaining_gain(
-                    solved, labels, n_bins, **options
-                ),
-            },
         )
+        solution, stable = limit_solution(problem, atoms, solution), partition.stable
+        if atoms.limits is not None:
+            labels = largest_logit(problem.points, solution.coef, solution.intercept)
+            options["barred"] = atoms.limits.barred(labels, n_bins)
+        gain = best_remaining_gain(solved, labels, n_bins, **options)
+        attributes = {
+            "n_moves_": partition.n_moves,
+            # the exchange knew of no limits
+            "is_stable_": stable and (atoms.limits is None or gain <= self.gain_tol),
+            "best_remaining_gain_": gain,
+        }
+        return replace(solution, attributes=attributes)
 
 
 def _deployed_rule(problem, labels, n_bins):

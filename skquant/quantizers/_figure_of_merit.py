@@ -11,6 +11,7 @@ from skquant._moments import cell_moments
 from skquant.quantizers._base import BaseQuantizer, original_logits
 from skquant.rules import AffineMaxRule
 from skquant.solvers._black_box import optimize_rule
+from skquant.solvers._limited import lift, limit_solution
 from skquant.solvers._search import search_partition
 from skquant.solvers._soft import FAMILIES, nearest_center_distance
 from skquant.solvers._soft_search import center_rule, partition_rule
@@ -57,6 +58,10 @@ class FigureOfMeritQuantizer(BaseQuantizer):
         Iterations. Each costs ``2 n_samples + 1`` figures of the training rows.
     n_samples : int, default=16
         Draws an iteration.
+    constraints : CellConstraints, default=None
+        Limits that every cell of the rule has to satisfy on the training table. The
+        figure is that of rules whose offsets were raised until it does; what the report
+        says about the retention without limits, and with each, is that of the start.
     negative_weights : {"error", "merge"}, default="error"
         Whether negative weights are refused, or their rows merged with neighbors until
         every weight is positive. The fit is then that of the merged rows.
@@ -83,7 +88,7 @@ class FigureOfMeritQuantizer(BaseQuantizer):
         The frozen rule.
     n_bins_, n_iter_, retention_, cell_means_, cell_weights_, information_, \
 binned_information_, rank_, criterion_, rule_agreement_, merged_weight_share_, \
-merged_radius_
+merged_radius_, constraint_report_
         As in `DExchangeQuantizer`.
 
     See Also
@@ -138,6 +143,7 @@ merged_radius_
         step_size=0.05,
         max_iter=100,
         n_samples=16,
+        constraints=None,
         negative_weights="error",
         rank_rtol=1e-10,
         n_jobs=None,
@@ -154,6 +160,7 @@ merged_radius_
         self.step_size = step_size
         self.max_iter = max_iter
         self.n_samples = n_samples
+        self.constraints = constraints
         self.negative_weights = negative_weights
         self.rank_rtol = rank_rtol
         self.n_jobs = n_jobs
@@ -199,10 +206,18 @@ merged_radius_
         del self._table
         slopes, offsets = self._start(problem, n_bins, atoms, random_state)
         family, unit = FAMILIES[self.family], nearest_center_distance(slopes)
+        start = Solution(labels=None, coef=slopes, intercept=offsets, n_iter=0)
+        start = limit_solution(problem, atoms, start)
+
+        def logits_of(parameters):
+            logits = family.logits(parameters, unit)
+            if atoms.limits is None:
+                return logits
+            lifted = lift(problem, atoms.limits, logits)
+            return (start.coef, start.intercept) if lifted is None else lifted[0]
 
         def rule_of(parameters):
-            logits = family.logits(parameters, unit)
-            return AffineMaxRule(*original_logits(*logits, atoms))
+            return AffineMaxRule(*original_logits(*logits_of(parameters), atoms))
 
         def evaluate(parameters):
             return self.figure(rule_of(parameters).predict(X), X, y, weights)
@@ -228,7 +243,7 @@ merged_radius_
                 f"figure {found.history[0]:.9g} -> {found.fun:.9g} in {found.nit} "
                 f"iterations, {found.nfev} evaluations"
             )
-        coef, intercept = family.logits(found.x, unit)
+        coef, intercept = logits_of(found.x)
         return Solution(
             labels=None,
             coef=coef,
@@ -239,6 +254,7 @@ merged_radius_
                 "start_figure_": float(found.history[0]),
                 "history_": found.history,
             },
+            retentions=start.retentions,
         )
 
     def score(self, X, y=None, sample_weight=None):

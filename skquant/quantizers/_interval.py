@@ -4,7 +4,6 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from skquant._table import criterion_coordinates
-from skquant.constraints import CellConstraints
 from skquant.criteria import NormalizedTrace
 from skquant.quantizers._base import BaseQuantizer
 from skquant.solvers._interval import interval_cells, most_cells
@@ -148,8 +147,14 @@ class IntervalQuantizer(BaseQuantizer):
 
     _parameter_constraints: dict = {
         name: BaseQuantizer._parameter_constraints[name]
-        for name in ("n_bins", "criterion", "negative_weights", "rank_rtol")
-    } | {"direction": ["array-like", None], "constraints": [CellConstraints, None]}
+        for name in (
+            "n_bins",
+            "criterion",
+            "constraints",
+            "negative_weights",
+            "rank_rtol",
+        )
+    } | {"direction": ["array-like", None]}
 
     def __init__(
         self,

@@ -117,6 +117,17 @@ class Limits:
         short = 1.0 - self.ratios(sums)
         return np.sum(np.where(short > ROUNDING, short, 0.0), axis=0)
 
+    def barred(self, labels, n_bins):
+        """Return what tells of atoms which cells they may not move to, (m, K)."""
+        sums = self.cell_sums(labels, n_bins)
+
+        def barred(atoms):
+            moved = self.atom_sums(atoms)
+            left = self.violation(sums[labels[atoms]] - moved) > 0.0
+            return left[:, None] | (self.violation(sums + moved[:, None]) > 0.0)
+
+        return barred
+
     def met(self, labels, n_bins):
         """Whether a labeling of the atoms satisfies every limit."""
         return bool(self.ratios(self.cell_sums(labels, n_bins)).min() >= 1.0 - MET)
