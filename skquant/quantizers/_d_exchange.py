@@ -51,6 +51,9 @@ class DExchangeQuantizer(BaseQuantizer):
         is not made.
     min_bin_weight : float, default=0.0
         Share of the total weight that no move may leave a cell below.
+    negative_weights : {"error", "merge"}, default="error"
+        Whether negative weights are refused, or their rows merged with neighbors until
+        every weight is positive. The fit is then that of the merged rows.
     rank_rtol : float, default=1e-10
         Relative tolerance of the rank; 1e-6 at least for float32 scores.
     n_jobs : int, default=None
@@ -94,6 +97,11 @@ class DExchangeQuantizer(BaseQuantizer):
         several coalescing eigenvalues at once.
     best_remaining_gain_ : float
         Largest gain in value of any allowed move; negative at a strict optimum.
+    merged_weight_share_, merged_radius_ : float
+        With ``negative_weights="merge"``: the share of the absolute weight in rows that
+        were merged with different ones, and their mean distance from the middle of the
+        merged, in whitened coordinates, where the root mean square of a score is the
+        root of ``rank_``. Merged rows share a label.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of str of shape (d,)
@@ -144,6 +152,7 @@ class DExchangeQuantizer(BaseQuantizer):
         max_iter=None,
         gain_tol=1e-12,
         min_bin_weight=0.0,
+        negative_weights="error",
         rank_rtol=1e-10,
         n_jobs=None,
         random_state=None,
@@ -157,6 +166,7 @@ class DExchangeQuantizer(BaseQuantizer):
         self.max_iter = max_iter
         self.gain_tol = gain_tol
         self.min_bin_weight = min_bin_weight
+        self.negative_weights = negative_weights
         self.rank_rtol = rank_rtol
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -167,12 +177,13 @@ class DExchangeQuantizer(BaseQuantizer):
             return self.init
         labels, _ = check_labels(self.init, len(atoms.of_row), self.n_bins, "init")
         used = atoms.of_row >= 0
-        of_atom = labels[atoms.first_row]
+        of_atom = atoms.labels(labels)
         unlike = labels[used] != of_atom[atoms.of_row[used]]
         if unlike.any():
             raise ValueError(
-                "init must give identical rows one label; got different labels for "
-                f"{np.count_nonzero(unlike)} repeated rows."
+                "init must give identical rows one label, and rows that are merged "
+                "for their negative weights; got different labels for "
+                f"{np.count_nonzero(unlike)} repeated or merged rows."
             )
         if len(of_atom) == n_bins:
             return np.arange(n_bins, dtype=np.int32)

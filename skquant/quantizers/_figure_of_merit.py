@@ -57,6 +57,9 @@ class FigureOfMeritQuantizer(BaseQuantizer):
         Iterations. Each costs ``2 n_samples + 1`` figures of the training rows.
     n_samples : int, default=16
         Draws an iteration.
+    negative_weights : {"error", "merge"}, default="error"
+        Whether negative weights are refused, or their rows merged with neighbors until
+        every weight is positive. The fit is then that of the merged rows.
     rank_rtol : float, default=1e-10
         Relative tolerance of the rank of the table.
     n_jobs : int, default=None
@@ -79,7 +82,8 @@ class FigureOfMeritQuantizer(BaseQuantizer):
     rule_ : AffineMaxRule
         The frozen rule.
     n_bins_, n_iter_, retention_, cell_means_, cell_weights_, information_, \
-binned_information_, rank_, criterion_, rule_agreement_
+binned_information_, rank_, criterion_, rule_agreement_, merged_weight_share_, \
+merged_radius_
         As in `DExchangeQuantizer`.
 
     See Also
@@ -134,6 +138,7 @@ binned_information_, rank_, criterion_, rule_agreement_
         step_size=0.05,
         max_iter=100,
         n_samples=16,
+        negative_weights="error",
         rank_rtol=1e-10,
         n_jobs=None,
         random_state=None,
@@ -149,6 +154,7 @@ binned_information_, rank_, criterion_, rule_agreement_
         self.step_size = step_size
         self.max_iter = max_iter
         self.n_samples = n_samples
+        self.negative_weights = negative_weights
         self.rank_rtol = rank_rtol
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -253,13 +259,16 @@ binned_information_, rank_, criterion_, rule_agreement_
             In the unit of ``figure``; larger is better.
         """
         X = self._validated(X)
-        X, y, weights = _used_rows(X, y, check_weights(sample_weight, X))
+        weights = check_weights(
+            sample_weight, X, signed=self.negative_weights == "merge"
+        )
+        X, y, weights = _used_rows(X, y, weights)
         return float(self.figure(self.rule_.predict(X), X, y, weights))
 
 
 def _used_rows(X, y, weights):
-    """Rows of positive weight: the others are as if absent."""
-    used = weights > 0
+    """Rows whose weight is not zero: the others are as if absent."""
+    used = weights != 0
     if used.all():
         return X, y, weights
     y = None if y is None else _safe_indexing(y, np.flatnonzero(used))

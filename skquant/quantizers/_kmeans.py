@@ -40,6 +40,9 @@ class KMeansQuantizer(BaseQuantizer):
     tol : float, default=1e-6
         Relative tolerance of k-means. On thousands of rows, where the starts are seeds
         alone, it has no effect.
+    negative_weights : {"error", "merge"}, default="error"
+        Whether negative weights are refused, or their rows merged with neighbors until
+        every weight is positive. The fit is then that of the merged rows.
     rank_rtol : float, default=1e-10
         Relative tolerance of the rank; 1e-6 at least for float32 scores.
     n_jobs : int, default=None
@@ -75,6 +78,11 @@ class KMeansQuantizer(BaseQuantizer):
         Number of informative directions.
     n_iter_ : int
         Full passes of the winning exchange.
+    merged_weight_share_, merged_radius_ : float
+        With ``negative_weights="merge"``: the share of the absolute weight in rows that
+        were merged with different ones, and their mean distance from the middle of the
+        merged, in whitened coordinates, where the root mean square of a score is the
+        root of ``rank_``. Merged rows share a label.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of str of shape (d,)
@@ -114,6 +122,7 @@ class KMeansQuantizer(BaseQuantizer):
         n_init=8,
         max_iter=300,
         tol=1e-6,
+        negative_weights="error",
         rank_rtol=1e-10,
         n_jobs=None,
         random_state=None,
@@ -124,6 +133,7 @@ class KMeansQuantizer(BaseQuantizer):
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
+        self.negative_weights = negative_weights
         self.rank_rtol = rank_rtol
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -155,7 +165,7 @@ class KMeansQuantizer(BaseQuantizer):
         )
 
     def _adopt_cells(self, problem, atoms, solution, order):
-        labels = self.labels_[atoms.first_row]
+        labels = atoms.labels(self.labels_)
         _, means = cell_moments(problem.points, problem.weights, labels, self.n_bins_)
         inertia = 0.0
         for block, _ in row_blocks(len(labels)):

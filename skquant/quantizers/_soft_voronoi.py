@@ -68,6 +68,9 @@ class SoftVoronoiQuantizer(BaseQuantizer):
         it is annealed (the offsets of light cells are raised, as in entropic
         transport), and of the hard rule on the training rows, or there is a warning.
         It needs softmax.
+    negative_weights : {"error", "merge"}, default="error"
+        Whether negative weights are refused, or their rows merged with neighbors until
+        every weight is positive. The fit is then that of the merged rows.
     rank_rtol : float, default=1e-10
         Relative tolerance of the rank; 1e-6 at least for float32 scores.
     n_jobs : int, default=None
@@ -116,6 +119,11 @@ class SoftVoronoiQuantizer(BaseQuantizer):
         Number of informative directions.
     n_iter_ : int
         Updates made.
+    merged_weight_share_, merged_radius_ : float
+        With ``negative_weights="merge"``: the share of the absolute weight in rows that
+        were merged with different ones, and their mean distance from the middle of the
+        merged, in whitened coordinates, where the root mean square of a score is the
+        root of ``rank_``. Merged rows share a label.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of str of shape (d,)
@@ -179,6 +187,7 @@ class SoftVoronoiQuantizer(BaseQuantizer):
         temperature_end_ratio=0.05,
         record_every=25,
         min_bin_weight=0.0,
+        negative_weights="error",
         rank_rtol=1e-10,
         n_jobs=None,
         random_state=None,
@@ -197,6 +206,7 @@ class SoftVoronoiQuantizer(BaseQuantizer):
         self.temperature_end_ratio = temperature_end_ratio
         self.record_every = record_every
         self.min_bin_weight = min_bin_weight
+        self.negative_weights = negative_weights
         self.rank_rtol = rank_rtol
         self.n_jobs = n_jobs
         self.random_state = random_state

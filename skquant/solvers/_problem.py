@@ -19,6 +19,7 @@ from skquant._table import (
     prior_root,
     require_full_rank,
 )
+from skquant.solvers._limits import Limits
 
 # So many atoms tell where the others lie.
 _COARSENED_ATOMS = 250_000
@@ -218,18 +219,36 @@ class Atoms:
     ----------
     of_row : ndarray of int of shape (n_rows,)
         Atom of each row; -1 for a row of zero weight.
+    table : ndarray of shape (n_table, d)
+        Scores of the problem: the rows as given, or merged for their weights.
     first_row : ndarray of int of shape (n_atoms,)
-        A row of each atom.
+        A row of that table for each atom.
     subspace : InformativeSubspace
         Coordinates of the problem.
     center : ndarray of shape (d,)
         Mean score, the origin of the problem in original coordinates.
+    limits : Limits or None
+        What every cell has to have.
     """
 
     of_row: np.ndarray
+    table: np.ndarray
     first_row: np.ndarray
     subspace: InformativeSubspace
     center: np.ndarray
+    limits: Limits | None = None
+
+    def labels(self, labels):
+        """Return the labels of the atoms, from those of the rows."""
+        used = self.of_row >= 0
+        of_atom = np.empty(len(self.first_row), dtype=labels.dtype)
+        of_atom[self.of_row[used]] = labels[used]
+        return of_atom
+
+    def of_merged(self, merged):
+        """Return how the rows of a table became atoms that were merged before."""
+        of_row = np.append(self.of_row, -1)[merged.of_row]
+        return replace(self, of_row=of_row)
 
 
 def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
@@ -270,4 +289,4 @@ def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
         base=prior_base(criterion, subspace),
         rounding=table_rounding(subspace),
     )
-    return problem, Atoms(of_row, first_row, subspace, center)
+    return problem, Atoms(of_row, X, first_row, subspace, center)
