@@ -221,7 +221,7 @@ class BaseQuantizer(
         cell_shares, means = cell_shares[order], means[order]
         cell_means = means * subspace.scale
 
-        self.criterion_ = criterion
+        self.criterion_ = criterion.plain
         self.n_bins_ = n_bins
         self.rank_ = subspace.rank
         self.cell_means_ = cell_means
@@ -312,7 +312,7 @@ class BaseQuantizer(
             yield Notice(f"{type(self).__name__} {message}.", ConvergenceWarning)
 
     def _notices_of_limits(self, problem, subspace, pair, weights):
-        criterion = self.criterion_
+        criterion = problem.criterion
         # directions with a prior need no cells
         free = np.ones(self.rank_, dtype=bool)
         if subspace.base is not None:
@@ -330,15 +330,15 @@ class BaseQuantizer(
                 f"cells are those of the trace criterion. Use n_bins >= {needed}.",
                 DegenerateInformationWarning,
             )
-        elif hasattr(criterion, "nuisance_retention"):
+        elif (kept := criterion.nuisance_retention(*pair)) is not None:
             n_eff = effective_sample_size(weights)
             floor = max(0.01, 5.0 * self.n_bins_ / n_eff)
-            self.nuisance_retention_ = criterion.nuisance_retention(*pair)
+            self.nuisance_retention_ = kept
             # what a prior holds together fresh rows do not take apart
-            if subspace.base is None and self.nuisance_retention_ < floor:
+            if subspace.base is None and kept < floor:
                 yield Notice(
                     "the smallest retained eigenvalue of the nuisance block, "
-                    f"{self.nuisance_retention_:.3g}, is below {floor:.3g}: the "
+                    f"{kept:.3g}, is below {floor:.3g}: the "
                     "profiled retention in sample will not be met by fresh rows. "
                     "Increase nuisance_weight or n_bins, and score held-out rows.",
                     DegenerateInformationWarning,

@@ -12,7 +12,7 @@ from skquant.solvers._assignment import largest_logit
 from skquant.solvers._exchange import best_remaining_gain, exchange
 from skquant.solvers._limited import limit_solution
 from skquant.solvers._profiled_interval import one_of_interest, profiled_intervals
-from skquant.solvers._search import continuation, search_partition
+from skquant.solvers._search import search_partition
 from skquant.solvers._soft import hard_information
 from skquant.solvers._soft_search import anneal_rule, partition_rule
 from skquant.solvers._solution import Solution, Status
@@ -279,7 +279,7 @@ def _deployed_rule(problem, labels, n_bins):
     a continuation offers the metrics of its smooth members too, and an affine rule
     annealed along it; the one that keeps most on the training atoms is taken.
     """
-    steps = [problem.with_criterion(each) for each in continuation(problem.criterion)]
+    steps = [problem.with_criterion(each) for each in problem.criterion.continuation()]
     rules = [partition_rule(step, labels, n_bins) for step in steps]
     if len(rules) == 1:
         return rules[0]

@@ -219,7 +219,7 @@ class _GenericPass:
     """Screening by the gradient, evaluation by the value: for any criterion."""
 
     def __init__(self, cells, min_bin_weight, gain_tol):
-        self.certifies = bool(getattr(cells.problem.criterion, "concave", False))
+        self.certifies = cells.problem.criterion.concave
         self._cells = cells
         self._min_bin_weight = min_bin_weight
         self._gain_tol = gain_tol
@@ -380,7 +380,7 @@ class _GenericPass:
 def make_pass(cells, min_bin_weight, gain_tol):
     # a row may leave a cell at the limit to half the rounding that others overlook
     min_bin_weight = min_bin_weight * (1.0 - 5e-13)
-    form = getattr(cells.problem.criterion, "exchange_form", None)
+    form = cells.problem.criterion.exchange_form
     if form in _FORMS:
         return _CompiledPass(cells, form, min_bin_weight, gain_tol)
     return _GenericPass(cells, min_bin_weight, gain_tol)

@@ -11,12 +11,11 @@ from skquant._priors import profile_out
 from skquant._table import (
     InformativeSubspace,
     add_base,
-    criterion_coordinates,
+    criterion_columns,
     full_reference,
     informative_subspace,
     merge_rows,
     prior_base,
-    prior_root,
     require_full_rank,
 )
 from skquant.solvers._limits import Limits
@@ -265,7 +264,7 @@ def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
 
     table = X.take(first_row, axis=0).astype(np.float64, copy=False)
     subspace = informative_subspace(
-        table, shares, rank_rtol, prior_root(criterion, X.shape[1])
+        table, shares, rank_rtol, criterion.precision_root(X.shape[1])
     )
     require_full_rank(criterion, subspace, names)
     center = np.zeros(X.shape[1])
@@ -276,15 +275,12 @@ def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
     points = table if subspace.rank == X.shape[1] else np.empty((n, subspace.rank))
     for block, _ in row_blocks(n):
         points[block] = (table[block] - center) @ subspace.whitener
-    columns = None
-    if getattr(criterion, "needs_columns", False):
-        columns = subspace.basis @ criterion_coordinates(criterion, subspace)
     problem = Problem(
         points=points,
         origin=center @ subspace.whitener,
         weights=shares,
         criterion=criterion,
-        columns=columns,
+        columns=criterion_columns(criterion, subspace),
         reference=full_reference(criterion, subspace),
         base=prior_base(criterion, subspace),
         rounding=table_rounding(subspace),
