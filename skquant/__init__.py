@@ -15,6 +15,7 @@ _MODULE_OF = {
     "FigureOfMeritQuantizer": "skquant.quantizers._figure_of_merit",
     "IntervalQuantizer": "skquant.quantizers._interval",
     "SoftVoronoiQuantizer": "skquant.quantizers._soft_voronoi",
+    "CellConstraints": "skquant.constraints",
     "NormalizedTrace": "skquant.criteria",
     "DOptimality": "skquant.criteria",
     "AOptimality": "skquant.criteria",
@@ -28,6 +29,7 @@ _MODULE_OF = {
 __all__ = [
     "AOptimality",
     "AffineMaxRule",
+    "CellConstraints",
     "DExchangeQuantizer",
     "DOptimality",
     "EOptimality",
@@ -43,6 +45,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from skquant.compression import ScoreCompressor
+    from skquant.constraints import CellConstraints
     from skquant.criteria import (
         AOptimality,
         DOptimality,

@@ -16,6 +16,7 @@ from sklearn.utils.validation import (
 )
 
 __all__ = [
+    "CANCELLED",
     "HasMethods",
     "Interval",
     "StrOptions",
@@ -23,6 +24,7 @@ __all__ = [
     "check_choice",
     "check_count",
     "check_finite",
+    "check_groups",
     "check_is_fitted",
     "check_labels",
     "check_logits",
@@ -42,7 +44,7 @@ fit_context = _fit_context(prefer_skip_nested_validation=True)
 single_threaded = _threadpool_controller_decorator(limits=1, user_api=None)
 
 # Below this share of the absolute weight a sum of signed weights is rounding.
-_CANCELLED = 1e3 * np.finfo(np.float64).eps
+CANCELLED = 1e3 * np.finfo(np.float64).eps
 
 FLOAT_DTYPES = [np.float64, np.float32]
 
@@ -113,7 +115,7 @@ def check_weights(sample_weight, X, *, signed=False):
     if signed and negative.any():
         largest = np.max(np.abs(weights))
         total = np.sum(weights / largest)
-        if not total > _CANCELLED * np.sum(np.abs(weights / largest)):
+        if not total > CANCELLED * np.sum(np.abs(weights / largest)):
             raise ValueError(
                 "sample_weight must have a positive total; got "
                 f"{total * largest:.6g} with {negative.sum()} negative weights of "
@@ -125,8 +127,9 @@ def check_weights(sample_weight, X, *, signed=False):
         raise ValueError(
             f"sample_weight must be nonnegative; got {negative.sum()} negative "
             f"weights of {len(weights)}, {share:.3g} of the total absolute weight. "
-            "Remove or merge those rows, or fit on another sample of the same law; "
-            "a fitted rule may be evaluated with them."
+            "Remove or merge those rows (a quantizer's negative_weights='merge' does), "
+            "or fit on another sample of the same law; a fitted rule may be evaluated "
+            "with them."
         )
     if not (weights > 0).any():
         raise ValueError(
@@ -138,7 +141,7 @@ def check_weights(sample_weight, X, *, signed=False):
 
 def check_cell_weights(cell_weights, absolute_weights):
     """Refuse cells that hold rows but no positive weight; they have no information."""
-    bad = (absolute_weights > 0) & ~(cell_weights > _CANCELLED * absolute_weights)
+    bad = (absolute_weights > 0) & ~(cell_weights > CANCELLED * absolute_weights)
     if bad.any():
         cells = np.flatnonzero(bad)
         raise ValueError(
@@ -169,6 +172,21 @@ def check_labels(labels, n_rows, n_bins=None, name="labels"):
             f"{name} must lie in 0..{n_bins - 1}; got {array.min()}..{array.max()}."
         )
     return array.astype(np.int32), int(n_bins)
+
+
+def check_groups(groups, n_rows):
+    """Return the names of the groups and the number of each row's; None without any."""
+    if groups is None:
+        return None, None
+    array = np.asarray(groups)
+    if array.ndim != 1 or len(array) != n_rows:
+        raise ValueError(
+            f"groups must have shape ({n_rows},), one group a row; got {array.shape}."
+        )
+    if (array != array).any():
+        raise ValueError("groups must name a group for every row; got NaN.")
+    names, codes = np.unique(array, return_inverse=True)
+    return names.tolist(), codes
 
 
 def check_responsibilities(responsibilities, n_rows):

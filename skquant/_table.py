@@ -273,12 +273,11 @@ def criterion_coordinates(criterion, subspace):
     prior's: the reference is the identity, and columns that are nearly collinear cost
     the digits of their root mean squares, not those of their squares.
     """
-    if not getattr(criterion, "needs_columns", False):
+    if not criterion.needs_columns:
         return subspace.whitener
-    order = getattr(criterion, "elimination_order", None)
+    order = criterion.elimination_order(len(subspace.scale))
     if order is None:
         return np.diag(1.0 / subspace.scale)
-    order = order(len(subspace.scale))
     root = subspace.factor
     if subspace.prior is not None:
         root = np.vstack([root, subspace.prior])
@@ -289,17 +288,18 @@ def criterion_coordinates(criterion, subspace):
     return eliminated / subspace.scale[:, None]
 
 
-def prior_root(criterion, n_features):
-    """Return the root of the prior's precision per unit of weight, None without one."""
-    root = getattr(criterion, "precision_root", None)
-    return None if root is None else root(n_features)
+def criterion_columns(criterion, subspace):
+    """Return the criterion's columns in whitened coordinates, None if it needs none."""
+    if not criterion.needs_columns:
+        return None
+    return subspace.basis @ criterion_coordinates(criterion, subspace)
 
 
 def prior_base(criterion, subspace):
     """Return the prior's information in the coordinates of a criterion, or None."""
     if subspace.base is None:
         return None
-    if getattr(criterion, "needs_columns", False):
+    if criterion.needs_columns:
         coordinates = criterion_coordinates(criterion, subspace)
         root = subspace.prior @ (subspace.scale[:, None] * coordinates)
         return root.T @ root
@@ -308,9 +308,9 @@ def prior_base(criterion, subspace):
 
 def full_reference(criterion, subspace):
     """Return all information, the prior's too, in the coordinates of a criterion."""
-    if not getattr(criterion, "needs_columns", False):
+    if not criterion.needs_columns:
         return np.eye(subspace.rank if subspace.base is None else len(subspace.base))
-    if hasattr(criterion, "elimination_order"):
+    if criterion.elimination_order(len(subspace.scale)) is not None:
         return np.eye(len(subspace.scale))
     information = subspace.factor.T @ subspace.factor
     return add_base(information, prior_base(criterion, subspace))
@@ -331,7 +331,7 @@ def add_base(information, base):
 
 def require_full_rank(criterion, subspace, names):
     """Refuse a criterion of columns on a table whose columns are dependent."""
-    if not getattr(criterion, "needs_columns", False):
+    if not criterion.needs_columns:
         return
     if subspace.prior is not None:
         if subspace.undetermined:
@@ -454,7 +454,7 @@ def read_table(scores, sample_weight, criterion, *, takes_prior=False, signed=Fa
         effective_sample_size=effective_sample_size(weights),
         total_weight=total_weight(weights),
     )
-    prior = prior_root(criterion, X.shape[1])
+    prior = criterion.precision_root(X.shape[1])
     if prior is not None and not takes_prior:
         raise ValueError(
             "this function does not take a criterion with a prior: quantizers and "

@@ -5,25 +5,9 @@ full information. Its eigenvalues, here computed as those of the symmetric penci
 (information, reference), lie in [0, 1] and do not depend on the coordinates.
 Every criterion of this module is a function of them, or of those of a block.
 
-A criterion is any object with ``value``, ``gradient`` and ``efficiency``. What a
-solver may use beyond that is declared, never guessed from the class:
-
-``needs_columns``
-    The criterion speaks of the user's columns, not of a subspace.
-``elimination_order(n_features)``
-    Columns may be made orthogonal in this order: nothing changes but rounding.
-``concave``
-    The value is a concave function of the information, so that its gradient
-    bounds every gain from above and screening by it loses nothing.
-``exchange_form``
-    ``"linear"``, ``"log_det"`` or ``"inverse_trace"``: the closed form of the
-    gain of a relocation, for the compiled exchange.
-``log_det_terms(n_features)``
-    For ``"log_det"``: the value as a signed sum of log determinants of blocks.
-``continuation()``
-    Criteria to solve one after the other, each from the result of the last.
-``resolve(n_features, feature_names)``, ``resolve_sample_size(n_features, n_eff)``
-    Return a copy with what depends on the table filled in.
+What a solver may use of a criterion beyond its three methods is declared in
+`Criterion`, with defaults, and never guessed from the class. A user's object that does
+not inherit from it is adapted once, by ``resolve_criterion``.
 """
 
 import numbers
@@ -41,6 +25,7 @@ from skquant._priors import (
 
 __all__ = [
     "AOptimality",
+    "Criterion",
     "DOptimality",
     "EOptimality",
     "NormalizedTrace",
@@ -130,12 +115,304 @@ def _power_mean(eigenvalues, power):
     return float(unit * np.mean((eigenvalues / unit) ** power) ** (1.0 / power))
 
 
-class _PriorMixin:
+class Criterion(BaseEstimator, ABC):
+    """What is maximized, and what solvers may use of it.
+
+    Only ``value``, ``gradient`` and ``efficiency`` have to be written. Each of the
+    other members declares more, and lets solvers do more.
+
+    Attributes
+    ----------
+    needs_columns : bool
+        The criterion speaks of the user's columns, not of a subspace.
+    concave : bool
+        The value is a concave function of the information, so that its gradient bounds
+        every gain from above: screening by it loses nothing, stability is certified.
+    exchange_form : {"linear", "log_det", "inverse_trace"} or None
+        Closed form of the gain of a relocation, for the compiled exchange.
+    exponent : float or None
+        The efficiency is the power mean of the retained eigenvalues to this power.
+    interest : tuple of int
+        Columns of interest, where the others are profiled out.
+    expected_events : float or None
+        The exposure that the total weight amounts to, where there is a prior.
+
+    References
+    ----------
+    .. [1] F. Pukelsheim, "Optimal Design of Experiments", SIAM, 2006.
+       https://doi.org/10.1137/1.9780898719109
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skquant.criteria import Criterion
+    >>> class FirstColumn(Criterion):
+    ...     needs_columns = True
+    ...     def value(self, information, reference):
+    ...         return information[0, 0] / reference[0, 0]
+    ...     def gradient(self, information, reference):
+    ...         gradient = np.zeros_like(reference)
+    ...         gradient[0, 0] = 1.0 / reference[0, 0]
+    ...         return gradient
+    ...     efficiency = value
+    >>> FirstColumn().efficiency(np.diag([0.5, 1.0]), np.eye(2))
+    0.5
+    """
+
+    needs_columns = False
+    concave = False
+    exchange_form = None
+    exponent = None
+    interest = ()
+    expected_events = None
+
+    @property
+    def plain(self):
+        """The user's own object.
+
+        Returns
+        -------
+        criterion : object
+            ``self``, but for an object that was adapted.
+        """
+        return self
+
+    @abstractmethod
+    def value(self, information, reference):
+        """Return what solvers maximize.
+
+        Parameters
+        ----------
+        information, reference : array-like of shape (r, r)
+            Retained and full information per unit of total weight, in one common
+            coordinate system.
+
+        Returns
+        -------
+        value : float
+            Minus infinity where the information is too little for any value.
+        """
+
+    @abstractmethod
+    def gradient(self, information, reference):
+        """Return the partial derivatives of ``value`` with respect to ``information``.
+
+        Parameters
+        ----------
+        information, reference : array-like of shape (r, r)
+            Retained and full information per unit of total weight, in one common
+            coordinate system.
+
+        Returns
+        -------
+        gradient : ndarray of shape (r, r)
+            Symmetric; units of the value times total weight over information.
+        """
+
+    @abstractmethod
+    def efficiency(self, information, reference):
+        """Return what is reported.
+
+        Parameters
+        ----------
+        information, reference : array-like of shape (r, r)
+            Retained and full information per unit of total weight, in one common
+            coordinate system.
+
+        Returns
+        -------
+        efficiency : float
+            In [0, 1]; 1 is lossless.
+        """
+
+    def resolve(self, n_features, feature_names):
+        """Return a copy for one table, parameters checked.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of columns of the table.
+        feature_names : sequence of str or None
+            Names of the columns, if they have any.
+
+        Returns
+        -------
+        criterion : Criterion
+            Here ``self``.
+        """
+        return self
+
+    def resolve_sample_size(self, n_features, effective_sample_size):
+        """Return a copy with what depends on the sample size filled in.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of columns of the table.
+        effective_sample_size : float
+            Squared total weight over the total squared weight of the table.
+
+        Returns
+        -------
+        criterion : Criterion
+            Here ``self``.
+        """
+        return self
+
+    def resolve_exposure(self, total_weight):
+        """Return a copy with what depends on the total weight filled in.
+
+        Parameters
+        ----------
+        total_weight : float
+            Sum of the weights of the table.
+
+        Returns
+        -------
+        criterion : Criterion
+            Here ``self``.
+        """
+        return self
+
+    def reported(self):
+        """Return the criterion whose value orders tables as the efficiency does.
+
+        Returns
+        -------
+        criterion : Criterion
+            Here ``self``.
+        """
+        return self
+
+    def continuation(self):
+        """Return the criteria to solve one after the other.
+
+        Returns
+        -------
+        criteria : list of Criterion
+            Each is solved from the result of the last; here ``self`` alone.
+        """
+        return [self]
+
+    def log_det_terms(self, n_features):
+        """Return the value as signed log determinants of index blocks.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of columns of the table.
+
+        Returns
+        -------
+        terms : list of (float, ndarray of int)
+            Coefficient and indices of each block; for ``exchange_form="log_det"``.
+        """
+        raise NotImplementedError("exchange_form='log_det' needs log_det_terms.")
+
+    def elimination_order(self, n_features):
+        """Return an order of the columns in which they may be made orthogonal.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of columns of the table.
+
+        Returns
+        -------
+        order : ndarray of int of shape (n_features,) or None
+            None if that changes more than rounding.
+        """
+        return None
+
+    def precision_root(self, n_features):
+        """Return the root of the prior's precision per unit of total weight.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of columns of the table.
+
+        Returns
+        -------
+        root : ndarray of shape (m, n_features) or None
+            None without a prior.
+        """
+        return None
+
+    def nuisance_retention(self, information, reference):
+        """Return the smallest eigenvalue of the retained nuisance block.
+
+        Parameters
+        ----------
+        information, reference : array-like of shape (r, r)
+            Retained and full information per unit of total weight, in one common
+            coordinate system.
+
+        Returns
+        -------
+        retention : float or None
+            In [0, 1]; None if nothing is profiled out.
+        """
+        return None
+
+
+class _Adapted(Criterion):
+    """A user's plain object with the defaults of what it does not declare."""
+
+    _DECLARATIONS = (
+        "needs_columns",
+        "concave",
+        "exchange_form",
+        "log_det_terms",
+        "elimination_order",
+        "precision_root",
+        "nuisance_retention",
+    )
+
+    def __init__(self, plain):
+        self._plain = plain
+        self.value, self.gradient = plain.value, plain.gradient
+        self.efficiency = plain.efficiency
+        for name in self._DECLARATIONS:
+            if hasattr(plain, name):
+                setattr(self, name, getattr(plain, name))
+
+    value = gradient = efficiency = None
+
+    def __repr__(self):
+        return repr(self._plain)
+
+    @property
+    def plain(self):
+        return self._plain
+
+    def _resolved(self, method, *arguments):
+        resolve = getattr(self._plain, method, None)
+        return self if resolve is None else _Adapted(resolve(*arguments))
+
+    def resolve(self, n_features, feature_names):
+        return self._resolved("resolve", n_features, feature_names)
+
+    def resolve_sample_size(self, n_features, effective_sample_size):
+        return self._resolved("resolve_sample_size", n_features, effective_sample_size)
+
+    def resolve_exposure(self, total_weight):
+        return self._resolved("resolve_exposure", total_weight)
+
+    def continuation(self):
+        steps = getattr(self._plain, "continuation", None)
+        return [self] if steps is None else [_adapt(each) for each in steps()]
+
+
+def _adapt(criterion):
+    return criterion if isinstance(criterion, Criterion) else _Adapted(criterion)
+
+
+class _ConstrainedCriterion(Criterion):
     """A criterion of the information of data and prior together."""
 
     # of criteria that were stored before there were priors
     prior = None
-    expected_events = None
 
     def resolve(self, n_features, feature_names):
         """Return a copy for one table, columns of the prior by index.
@@ -214,25 +491,19 @@ class _PriorMixin:
         return root / np.sqrt(self.expected_events)
 
 
-class _SpectralCriterion(_PriorMixin, BaseEstimator, ABC):
+class _SpectralCriterion(_ConstrainedCriterion):
     """A symmetric function of the retained eigenvalues."""
 
-    needs_columns = False
     concave = True
 
     def __init__(self, *, prior=None, expected_events=None):
         self.prior = prior
         self.expected_events = expected_events
 
-    @property
-    @abstractmethod
-    def _exponent(self):
-        """Power of the mean that is the efficiency."""
-
     def _spectral_value(self, eigenvalues):
-        if self._exponent < 1 and eigenvalues[0] == 0.0:
+        if self.exponent < 1 and eigenvalues[0] == 0.0:
             return -np.inf
-        return _power_mean(eigenvalues, self._exponent)
+        return _power_mean(eigenvalues, self.exponent)
 
     @abstractmethod
     def _derivative(self, eigenvalues):
@@ -274,7 +545,7 @@ class _SpectralCriterion(_PriorMixin, BaseEstimator, ABC):
             Where the information is singular and the criterion needs its inverse.
         """
         eigenvalues, vectors = retained_eigensystem(information, reference)
-        if self._exponent < 1 and np.isfinite(self._exponent) and eigenvalues[0] == 0:
+        if self.exponent < 1 and np.isfinite(self.exponent) and eigenvalues[0] == 0:
             raise ValueError(
                 f"{type(self).__name__} has no gradient where the retained "
                 "information is singular."
@@ -295,7 +566,7 @@ class _SpectralCriterion(_PriorMixin, BaseEstimator, ABC):
             In [0, 1]; 1 is lossless.
         """
         eigenvalues, _ = retained_eigensystem(information, reference)
-        return _power_mean(eigenvalues, self._exponent)
+        return _power_mean(eigenvalues, self.exponent)
 
 
 class NormalizedTrace(_SpectralCriterion):
@@ -328,7 +599,7 @@ class NormalizedTrace(_SpectralCriterion):
     """
 
     exchange_form = "linear"
-    _exponent = 1.0
+    exponent = 1.0
 
     def _spectral_value(self, eigenvalues):
         return float(np.sum(eigenvalues))
@@ -368,7 +639,7 @@ class DOptimality(_SpectralCriterion):
     """
 
     exchange_form = "log_det"
-    _exponent = 0.0
+    exponent = 0.0
 
     def log_det_terms(self, n_features):
         """Return the value as signed log determinants of index blocks.
@@ -425,7 +696,7 @@ class AOptimality(_SpectralCriterion):
     """
 
     exchange_form = "inverse_trace"
-    _exponent = -1.0
+    exponent = -1.0
 
     def _spectral_value(self, eigenvalues):
         if eigenvalues[0] == 0.0:
@@ -495,17 +766,29 @@ class PowerMean(_SpectralCriterion):
             If ``power`` is not a number of at most 1, or for a prior that does not
             fit the table.
         """
-        self._exponent  # noqa: B018  (checks)
+        self.exponent  # noqa: B018  (checks)
         return super().resolve(n_features, feature_names)
 
     @property
-    def _exponent(self):
+    def exponent(self):
+        """Power of the mean that is the efficiency.
+
+        Returns
+        -------
+        exponent : float
+            At most 1.
+
+        Raises
+        ------
+        ValueError
+            If ``power`` is no number, or larger.
+        """
         if not isinstance(self.power, numbers.Real) or not self.power <= 1:
             raise ValueError(f"power must be a number <= 1; got {self.power!r}.")
         return float(self.power)
 
     def _derivative(self, eigenvalues):
-        p = self._exponent
+        p = self.exponent
         if p == -np.inf:
             return EOptimality()._derivative(eigenvalues)
         mean = _power_mean(eigenvalues, p)
@@ -543,7 +826,7 @@ class EOptimality(_SpectralCriterion):
     0.25
     """
 
-    _exponent = -np.inf
+    exponent = -np.inf
 
     def continuation(self):
         """Return the smooth criteria that lead to this one.
@@ -561,7 +844,7 @@ class EOptimality(_SpectralCriterion):
         return lowest / np.count_nonzero(lowest)
 
 
-class ProfiledDOptimality(_PriorMixin, BaseEstimator):
+class ProfiledDOptimality(_ConstrainedCriterion):
     """Log determinant of the information about some parameters, others profiled out.
 
     The profiled information of the parameters of interest is the Schur complement
@@ -818,6 +1101,16 @@ class ProfiledDOptimality(_PriorMixin, BaseEstimator):
         log_ratio = np.sum(np.log(full)) - np.sum(np.log(inner))
         return float(min(1.0, np.exp(log_ratio / (len(full) - len(inner)))))
 
+    def reported(self):
+        """Return a copy at nuisance weight 0: the efficiency is purely profiled.
+
+        Returns
+        -------
+        criterion : ProfiledDOptimality
+            A copy.
+        """
+        return clone(self).set_params(nuisance_weight=0.0)
+
     def nuisance_retention(self, information, reference):
         """Return the smallest eigenvalue of the retained nuisance block.
 
@@ -871,8 +1164,9 @@ def resolve_criterion(
 
     Returns
     -------
-    criterion : object
-        Never the object that came, where it has parameters to resolve.
+    criterion : Criterion
+        Never the object that came, where it has parameters to resolve. An object that
+        is no ``Criterion`` is adapted; ``plain`` is itself, resolved.
 
     Raises
     ------
@@ -905,10 +1199,9 @@ def resolve_criterion(
             f"criterion must be a name or an object with the methods "
             f"{CRITERION_METHODS}; got {criterion!r}, which lacks {missing}."
         )
-    if hasattr(criterion, "resolve"):
-        criterion = criterion.resolve(n_features, feature_names)
-    if effective_sample_size is not None and hasattr(criterion, "resolve_sample_size"):
+    criterion = _adapt(criterion).resolve(n_features, feature_names)
+    if effective_sample_size is not None:
         criterion = criterion.resolve_sample_size(n_features, effective_sample_size)
-    if total_weight is not None and hasattr(criterion, "resolve_exposure"):
+    if total_weight is not None:
         criterion = criterion.resolve_exposure(total_weight)
     return criterion

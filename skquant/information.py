@@ -32,7 +32,6 @@ from skquant._table import (
     criterion_coordinates,
     informative_subspace,
     prior_base,
-    prior_root,
     require_full_rank,
 )
 from skquant.criteria import resolve_criterion
@@ -261,7 +260,7 @@ def responsibility_gradient(scores, responsibilities, criterion, sample_weight=N
         X[used],
         share_weights(weights[used]),
         1e-10,
-        prior_root(criterion, X.shape[1]),
+        criterion.precision_root(X.shape[1]),
     )
     require_full_rank(criterion, subspace, names)
     base = prior_base(criterion, subspace)

@@ -24,7 +24,6 @@ from skquant._table import (
     criterion_coordinates,
     informative_subspace,
     prior_base,
-    prior_root,
     require_full_rank,
     warn_of_table_offset,
 )
@@ -278,7 +277,7 @@ def build_report(X, labels, weights, n_bins, rank_rtol, criterion, names):
             total_weight=total_weight(weights),
         )
         of_criterion = subspace
-        prior = prior_root(criterion, X.shape[1])
+        prior = criterion.precision_root(X.shape[1])
         if prior is not None:
             of_criterion = informative_subspace(X, shares, rank_rtol, prior)
         require_full_rank(criterion, of_criterion, names)
@@ -296,8 +295,8 @@ def build_report(X, labels, weights, n_bins, rank_rtol, criterion, names):
         efficiency = criterion.efficiency(*pair)
         if base is not None:
             prior_efficiency = criterion.efficiency(base, pair[1])
-        if hasattr(criterion, "nuisance_retention"):
-            nuisance_retention = criterion.nuisance_retention(*pair)
+        nuisance_retention = criterion.nuisance_retention(*pair)
+        if criterion.interest:
             events = criterion.expected_events
             standard_errors = _standard_errors(
                 pair,

@@ -24,6 +24,7 @@ LONG = {
     "relaxation/_projections.py": "eight public functions; half is docstrings",
     "relaxation/_smoothing.py": "eight public functions; half is docstrings",
     "relaxation/_structures.py": "seven polytopes on one base; half is docstrings",
+    "solvers/_exchange.py": "one loop with two passes, compiled and for any criterion",
     "_kernels/exchange.pyx": "one pass, with the gain of three criteria",
 }
 

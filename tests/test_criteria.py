@@ -416,8 +416,35 @@ def test_a_user_object_passes_through():
     class Mine:
         value = gradient = efficiency = staticmethod(lambda information, reference: 0)
 
+        concave = True
+
     mine = Mine()
-    assert resolve_criterion(mine, 3) is mine
+    adapted = resolve_criterion(mine, 3)
+    assert adapted.plain is mine
+    assert repr(adapted) == repr(mine)
+    # what it declares is taken, and the rest has the defaults
+    assert adapted.concave and not adapted.needs_columns
+    assert adapted.continuation() == [adapted]
+    assert adapted.efficiency(np.eye(2), np.eye(2)) == 0
+
+
+def test_steps_of_a_user_objects_continuation_are_adapted():
+    class Step:
+        value = gradient = efficiency = staticmethod(lambda information, reference: 0)
+
+    class Mine(Step):
+        def resolve(self, n_features, feature_names):
+            return Mine()
+
+        def continuation(self):
+            return [Step(), self]
+
+    mine = Mine()
+    adapted = resolve_criterion(mine, 3)
+    assert adapted.plain is not mine
+    first, last = adapted.continuation()
+    assert isinstance(first.plain, Step) and last.plain is adapted.plain
+    assert last.exchange_form is None
 
 
 @pytest.mark.parametrize("power", [1e-320, 1e-17, -1e-17, 1e-15, -1e-8, 1e-3])

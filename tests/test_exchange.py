@@ -13,6 +13,7 @@ from skquant import (
     ProfiledDOptimality,
 )
 from skquant._table import merge_rows
+from skquant.criteria import resolve_criterion
 from skquant.solvers._assignment import (
     fill_empty_cells,
     nearest_cell,
@@ -247,7 +248,7 @@ def test_a_criterion_that_is_not_declared_concave_is_not_certified():
         gradient = staticmethod(DOptimality().gradient)
         efficiency = staticmethod(DOptimality().efficiency)
 
-    problem = small_problem(Plain(), n=20)
+    problem = small_problem(resolve_criterion(Plain(), 3), n=20)
     result = exchange(problem, balanced_labels(20, 4, 0), 4)
     assert result.converged and not result.stable
 

@@ -14,6 +14,9 @@ from libc.math cimport INFINITY
 # double-double.
 cdef double CANCELLED = 1e-5
 
+cdef enum:
+    BLOCK = 64
+
 
 cdef inline double two_sum(double a, double b, double* error) noexcept nogil:
     cdef double total = a + b
@@ -103,10 +106,12 @@ cdef inline double interval_cost(
 
 
 cdef inline double entry(
-    const double* prefix, const double* previous, Py_ssize_t row, Py_ssize_t column
+    const double* prefix, const double* previous, Py_ssize_t end, Py_ssize_t row,
+    Py_ssize_t column
 ) noexcept nogil:
-    """Cost of the first ``row`` values with the last interval from ``column`` on."""
-    if column >= row:
+    """Cost of the first ``row`` values with the last interval from ``column`` on, which
+    has to lie before ``end``."""
+    if column >= end:
         return INFINITY
     return previous[column] + interval_cost(prefix, column, row)
 
@@ -127,6 +132,8 @@ def reduce_columns(
     Py_ssize_t step,                  # IN
     Py_ssize_t n_rows,                # IN
     const int[::1] columns,           # IN ascending
+    const int[::1] ends,              # IN (n + 1,) first column a row may not have,
+                                      # ascending and at most the row
     int[::1] kept,                    # OUT (n_rows,) columns that may hold a minimum
 ):
     """Drop columns without a row minimum (totally monotone matrix); return how many
@@ -140,8 +147,8 @@ def reduce_columns(
             column = columns[c]
             while top > 0:
                 row = first_row + (top - 1) * step
-                if entry(p, old, row, kept[top - 1]) <= entry(
-                    p, old, row, column
+                if entry(p, old, ends[row], row, kept[top - 1]) <= entry(
+                    p, old, ends[row], row, column
                 ):
                     break
                 top -= 1
@@ -158,6 +165,7 @@ def fill_minima(
     Py_ssize_t step,
     Py_ssize_t n_rows,
     const int[::1] columns,           # IN
+    const int[::1] ends,              # IN (n + 1,)
     double[::1] costs,                # OUT (n + 1,), minimum of each row
     int[::1] argmin,                  # INOUT (n + 1,), its column
 ):
@@ -176,7 +184,7 @@ def fill_minima(
             best = INFINITY
             best_column = columns[c]
             while True:
-                value = entry(p, old, row, columns[c])
+                value = entry(p, old, ends[row], row, columns[c])
                 if value < best:
                     best = value
                     best_column = columns[c]
@@ -185,3 +193,119 @@ def fill_minima(
                 c += 1
             costs[row] = best
             argmin[row] = best_column
+
+
+cdef inline bint is_allowed(
+    const double* sums, const double* least, Py_ssize_t n_columns, Py_ssize_t i,
+    Py_ssize_t from_squares, Py_ssize_t j
+) noexcept nogil:
+    """Whether values i..j-1 have enough weight, and effective entries with the squares
+    of those from another value on."""
+    cdef Py_ssize_t c
+    cdef const double* start = sums + 2 * n_columns * i
+    cdef const double* squares = sums + 2 * n_columns * from_squares
+    cdef const double* end = sums + 2 * n_columns * j
+    cdef double weight
+    for c in range(n_columns):
+        weight = end[c] - start[c]
+        if weight < least[c] or not weight > 0.0:
+            return False
+        if weight * weight < least[n_columns + c] * (
+            end[n_columns + c] - squares[n_columns + c]
+        ):
+            return False
+    return True
+
+
+def narrow_ends(
+    const double[:, :, ::1] sums,     # IN (n + 1, 2, c) prefix sums, weights, squares
+    const double[:, ::1] least,       # IN (2, c) least weight and effective entries
+    int[::1] first,                   # INOUT (n + 1,) columns below are allowed
+    int[::1] last,                    # INOUT (n + 1,) columns from there on are not
+):
+    """Move the ends of each row to a column that is not allowed and one that is.
+
+    Blocks of columns are passed over at once where the least weight with the most
+    squares is allowed, or the most weight with the least squares is not.
+    """
+    cdef Py_ssize_t row, column, c = sums.shape[2]
+    cdef const double* s = &sums[0, 0, 0]
+    cdef const double* l = &least[0, 0]
+    with nogil:
+        for row in range(1, sums.shape[0]):
+            column = first[row]
+            while column < last[row]:
+                if column + BLOCK <= last[row] and is_allowed(
+                    s, l, c, column + BLOCK - 1, column, row
+                ):
+                    column += BLOCK
+                elif is_allowed(s, l, c, column, column, row):
+                    column += 1
+                else:
+                    break
+            first[row] = <int> column
+            column = last[row]
+            while column > first[row]:
+                if column - BLOCK >= first[row] and not is_allowed(
+                    s, l, c, column - BLOCK, column - 1, row
+                ):
+                    column -= BLOCK
+                elif not is_allowed(s, l, c, column - 1, column - 1, row):
+                    column -= 1
+                else:
+                    break
+            last[row] = <int> column
+
+
+def fill_between(
+    const double[:, ::1] prefix,      # IN
+    const double[::1] previous,       # IN (n + 1,)
+    const double[:, :, ::1] sums,     # IN (n + 1, 2, c) prefix sums, weights, squares
+    const double[:, ::1] least,       # IN (2, c) least weight and effective entries
+    const int[::1] first,             # IN (n + 1,) columns below are allowed
+    const int[::1] last,              # IN (n + 1,) columns from there on are not
+    Py_ssize_t first_row,             # IN
+    double[::1] costs,                # INOUT (n + 1,), minimum of each row
+    int[::1] argmin,                  # INOUT (n + 1,), its column
+):
+    """Look at the columns of which each has to be asked whether it is allowed."""
+    cdef Py_ssize_t row, column
+    cdef double value
+    with nogil:
+        for row in range(first_row, prefix.shape[0]):
+            for column in range(first[row], last[row]):
+                if not previous[column] < costs[row]:
+                    continue
+                if not is_allowed(
+                    &sums[0, 0, 0], &least[0, 0], sums.shape[2], column, column, row
+                ):
+                    continue
+                value = previous[column] + interval_cost(&prefix[0, 0], column, row)
+                if value < costs[row]:
+                    costs[row] = value
+                    argmin[row] = <int> column
+
+
+def most_intervals(
+    const double[:, :, ::1] sums,     # IN (n + 1, 2, c)
+    const double[:, ::1] least,       # IN (2, c)
+    const int[::1] first,             # IN (n + 1,)
+    const int[::1] last,              # IN (n + 1,)
+    int[::1] counts,                  # OUT (n + 1,) most allowed intervals, -1 without
+):
+    """Count how many allowed intervals the first values can be cut into, at most."""
+    cdef Py_ssize_t row, column, seen = 0
+    cdef int best = -1, count
+    with nogil:
+        counts[0] = 0
+        for row in range(1, sums.shape[0]):
+            while seen < first[row]:
+                best = counts[seen] if counts[seen] > best else best
+                seen += 1
+            count = best
+            for column in range(first[row], last[row]):
+                if counts[column] > count and is_allowed(
+                    &sums[0, 0, 0], &least[0, 0], sums.shape[2], column, column, row
+                ):
+                    count = counts[column]
+            counts[row] = count + 1 if count >= 0 else -1

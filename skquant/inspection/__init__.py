@@ -5,6 +5,7 @@ from skquant.inspection._bound import EfficientScoreBound, efficient_score_bound
 from skquant.inspection._certify import PartitionCertificate, certify_partition
 from skquant.inspection._interval import RetentionInterval, retention_interval
 from skquant.inspection._optimism import Optimism, optimism
+from skquant.inspection._score_error import ScoreErrorBudget, score_error_budget
 from skquant.inspection._stability import StabilityReport, exchange_stability
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Optimism",
     "PartitionCertificate",
     "RetentionInterval",
+    "ScoreErrorBudget",
     "StabilityReport",
     "alignment_report",
     "certify_partition",
@@ -20,4 +22,5 @@ __all__ = [
     "exchange_stability",
     "optimism",
     "retention_interval",
+    "score_error_budget",
 ]

@@ -10,12 +10,11 @@ from skquant._checks import check_labels, single_threaded
 from skquant._kernels.certify import search
 from skquant._table import read_table
 from skquant.criteria import retained_eigensystem
-from skquant.inspection._efficiency import reported_criterion
 from skquant.solvers._exchange import exchange
 from skquant.solvers._interval import interval_cells
 from skquant.solvers._problem import build_problem
 from skquant.solvers._profiled_interval import one_of_interest, profiled_intervals
-from skquant.solvers._search import continuation, search_partition
+from skquant.solvers._search import search_partition
 
 # Nodes between two looks at the clock and at Ctrl-C: some hundredths of a second.
 _NODES_A_CALL = 100_000
@@ -68,7 +67,7 @@ class _Merit:
         r = len(problem.origin)
         coordinates = np.eye(r) if problem.columns is None else problem.columns
         self.first, self.power = 0, 1.0
-        form = getattr(criterion, "exchange_form", None)
+        form = criterion.exchange_form
         if form == "linear":
             self.form = 0
         elif form == "log_det":
@@ -80,8 +79,8 @@ class _Merit:
                 rest = np.setdiff1d(np.arange(r), nuisance)
                 coordinates = coordinates[:, np.append(nuisance, rest)]
                 self.first = len(nuisance)
-        elif isinstance(getattr(criterion, "_exponent", None), float):
-            self.form, self.power = 2, criterion._exponent
+        elif criterion.exponent is not None:
+            self.form, self.power = 2, criterion.exponent
             if self.power == 0.0:
                 self.form = 1
         else:
@@ -289,7 +288,7 @@ def certify_partition(
     if not isinstance(time_limit, Real) or not time_limit >= 0:
         raise ValueError(f"time_limit must be a number >= 0; got {time_limit!r}.")
     table = read_table(scores, sample_weight, criterion, takes_prior=True)
-    reported = reported_criterion(table.criterion)
+    reported = table.criterion.reported()
     problem, atoms = build_problem(
         table.X,
         table.shares,
@@ -332,7 +331,7 @@ def certify_partition(
         optimal = efficiency(found) >= upper * (1.0 - problem.rounding)
     elif found is None:
         # the first criterion of a continuation leads near enough to the last
-        first = problem.with_criterion(continuation(reported)[0])
+        first = problem.with_criterion(reported.continuation()[0])
         found = search_partition(
             first, n_cells, np.random.RandomState(0), n_init=_N_INIT, n_swaps=_N_SWAPS
         ).labels

@@ -1,18 +1,6 @@
 """The reported efficiency of a criterion and its gradients."""
 
 import numpy as np
-from sklearn.base import clone
-
-
-def reported_criterion(criterion):
-    """Return the criterion whose value orders tables as its efficiency does.
-
-    A compound criterion reports the pure profiled retention, which is what its value
-    says at nuisance weight 0.
-    """
-    if hasattr(criterion, "nuisance_retention"):
-        return clone(criterion).set_params(nuisance_weight=0.0)
-    return criterion
 
 
 def efficiency_gradients(criterion, information, reference):
@@ -36,14 +24,14 @@ def efficiency_gradients(criterion, information, reference):
             f"retained information; half of it has {half:.6g}, all of it "
             f"{efficiency:.6g}. Use method='bootstrap'."
         )
-    pure = reported_criterion(criterion)
+    pure = criterion.reported()
 
     def scaled(matrix, value):
         gradient = pure.gradient(matrix, reference)
         return gradient * (value / np.sum(gradient * matrix))
 
     in_retained = scaled(information, efficiency)
-    if getattr(criterion, "needs_columns", False):
+    if criterion.needs_columns:
         return in_retained, -efficiency * scaled(reference, 1.0)
     product = np.linalg.solve(reference, information @ in_retained)
     return in_retained, -0.5 * (product + product.T)

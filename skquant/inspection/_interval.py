@@ -223,9 +223,10 @@ def _irregularity(table, labels, n_bins, moments):
             return "too_few_cells", None
         if eigenvalues[0] == 0.0:
             return "singular_information", None
-    if hasattr(criterion, "nuisance_retention"):
+    nuisance_retention = criterion.nuisance_retention(retained, full)
+    if nuisance_retention is not None:
         floor = max(0.01, 5.0 * n_bins / table.effective_size)
-        if criterion.nuisance_retention(retained, full) < floor:
+        if nuisance_retention < floor:
             return "nuisance_retention", None
     gradients = efficiency_gradients(criterion, retained, full)
     checked = [0, 1] if r > 1 else [0]

@@ -7,7 +7,7 @@ import numpy as np
 
 from skquant._checks import single_threaded
 from skquant._table import (
-    criterion_coordinates,
+    criterion_columns,
     full_reference,
     merge_rows,
     prior_base,
@@ -70,15 +70,12 @@ def labeled_problem(table, labels):
     subspace, shares = table.subspace, keyed[2]
     X = table.X[first_row]
     center = (shares @ (X / subspace.scale)) * subspace.scale
-    columns = None
-    if getattr(table.criterion, "needs_columns", False):
-        columns = subspace.basis @ criterion_coordinates(table.criterion, subspace)
     problem = Problem(
         points=np.ascontiguousarray((X - center) @ subspace.whitener),
         origin=center @ subspace.whitener,
         weights=shares,
         criterion=table.criterion,
-        columns=columns,
+        columns=criterion_columns(table.criterion, subspace),
         reference=full_reference(table.criterion, subspace),
         base=prior_base(table.criterion, subspace),
         rounding=table_rounding(subspace),

@@ -34,6 +34,7 @@ from skquant._moments import (
     share_weights,
     table_factor,
 )
+from skquant._negative_weights import MergedTable, merge_negative_weights
 from skquant._priors import total_weight
 from skquant._table import (
     add_base,
@@ -44,8 +45,10 @@ from skquant._table import (
     warn_of_offset,
 )
 from skquant._warnings import warn_user
+from skquant.constraints import CellConstraints
 from skquant.criteria import CRITERION_METHODS, resolve_criterion
 from skquant.exceptions import DegenerateInformationWarning, RuleExtensionWarning
+from skquant.quantizers._constraints import limit_atoms, report_constraints
 from skquant.report import build_report, retained_eigenvalues
 from skquant.rules import AffineMaxRule
 from skquant.solvers._problem import build_problem
@@ -63,14 +66,18 @@ class BaseQuantizer(
             StrOptions({"trace", "D", "A", "E"}),
             HasMethods(CRITERION_METHODS),
         ],
+        "constraints": [CellConstraints, None],
+        "negative_weights": [StrOptions({"error", "merge"})],
         "rank_rtol": [Interval(Real, 0, 1, closed="left")],
         "n_jobs": [None, Integral],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
 
-    # of quantizers that were stored before there were priors
+    # of quantizers stored before there were priors, or without the parameter
     _base = None
+    constraints = None
+    negative_weights = "error"
 
     @abstractmethod
     def _solve(self, problem, n_bins, atoms, random_state):
@@ -83,7 +90,7 @@ class BaseQuantizer(
 
     @fit_context
     @single_threaded
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None, groups=None):
         """Learn the cells.
 
         Parameters
@@ -93,8 +100,11 @@ class BaseQuantizer(
         y : None
             Ignored, but by a quantizer whose figure of merit takes it.
         sample_weight : array-like of shape (n,), default=None
-            Nonnegative weights; a row of weight zero is as if absent, and a row of
-            weight 3 as if there three times.
+            Weights; a row of weight zero is as if absent, and a row of weight 3 as if
+            there three times. Negative ones need ``negative_weights="merge"``.
+        groups : array-like of shape (n,), default=None
+            Group of each row, a process name or number, for limits of groups in
+            ``constraints``.
 
         Returns
         -------
@@ -104,8 +114,9 @@ class BaseQuantizer(
         Raises
         ------
         ValueError
-            For scores or weights that are not finite, negative weights, weights or
-            scores that are all zero, or a criterion that does not fit the table.
+            For scores or weights that are not finite, negative weights unless they are
+            to be merged, weights without a positive total, scores that are all zero, a
+            criterion that does not fit the table, or constraints that were not met.
 
         Warns
         -----
@@ -122,43 +133,57 @@ class BaseQuantizer(
         """
         before = vars(self).copy()
         try:
-            self._fit(X, y, sample_weight)
+            self._fit(X, y, sample_weight, groups)
         except BaseException:
             vars(self).clear()
             vars(self).update(before)
             raise
         return self
 
-    def _fit(self, X, y, sample_weight):
+    def _fit(self, X, y, sample_weight, groups):
         X = validate_table(self, X)
-        weights = check_weights(sample_weight, X)
+        merging = self.negative_weights == "merge"
+        weights = check_weights(sample_weight, X, signed=merging)
+        tolerance = rank_tolerance(self.rank_rtol, X.dtype)
+        merged = MergedTable(X, weights, None)
+        if np.min(weights) < 0:
+            merged = merge_negative_weights(X, weights, tolerance)
         names = getattr(self, "feature_names_in_", None)
         # an exact solver has no seed among its parameters
         random_state = check_random_state(getattr(self, "random_state", 0))
         problem, atoms = build_problem(
-            X,
-            weights,
+            merged.X,
+            merged.weights,
             resolve_criterion(
                 self.criterion,
                 X.shape[1],
                 names,
-                effective_sample_size=effective_sample_size(weights),
-                total_weight=total_weight(weights),
+                effective_sample_size=effective_sample_size(merged.weights),
+                total_weight=total_weight(merged.weights),
             ),
-            rank_tolerance(self.rank_rtol, X.dtype),
+            tolerance,
             random_state,
             names,
         )
+        if merged.of_row is not None:
+            atoms = atoms.of_merged(merged)
+        if merging:
+            self.merged_weight_share_ = merged.share
+            self.merged_radius_ = merged.radius
         self._check_table(X, y, weights, atoms)
+        atoms = limit_atoms(self, atoms, weights, groups)
         n_atoms = len(problem.points)
         n_bins = min(self.n_bins, n_atoms)
         solution = self._solve(problem, n_bins, atoms, random_state)
         pair = self._adopt(X, weights, problem, atoms, solution)
+        vars(self).pop("constraint_report_", None)
+        if atoms.limits is not None:
+            self.constraint_report_ = report_constraints(self, atoms, solution)
         notices = [
             *self._notices_of_size(n_atoms),
             *solution.notices,
             *self._notices_of_status(solution.status),
-            *self._notices_of_limits(problem, atoms.subspace, pair, weights),
+            *self._notices_of_limits(problem, atoms.subspace, pair, merged.weights),
         ]
         for notice in notices:
             warn_user(*notice)
@@ -187,14 +212,16 @@ class BaseQuantizer(
         coef, intercept = original_logits(solution.coef, solution.intercept, atoms)
         rule = AffineMaxRule(coef, intercept)
         n_bins = len(coef)
-        first_row = atoms.first_row
-        ruled = rule.predict(X)[first_row]
+        table, first_row = atoms.table, atoms.first_row
+        ruled = rule.predict(table)[first_row]
         labels = solution.labels
-        if labels is None or self._prefer_rule(problem, labels, ruled, n_bins):
+        if labels is None or atoms.limits is not None:
+            labels = ruled
+        elif self._prefer_rule(problem, labels, ruled, n_bins):
             labels = ruled
 
         cell_shares, means = cell_moments(
-            X, problem.weights, labels, n_bins, subspace.scale, first_row
+            table, problem.weights, labels, n_bins, subspace.scale, first_row
         )
         order = self._cell_order(cell_shares, means)
         position = np.empty(n_bins, dtype=np.int32)
@@ -203,7 +230,7 @@ class BaseQuantizer(
         cell_shares, means = cell_shares[order], means[order]
         cell_means = means * subspace.scale
 
-        self.criterion_ = criterion
+        self.criterion_ = criterion.plain
         self.n_bins_ = n_bins
         self.rank_ = subspace.rank
         self.cell_means_ = cell_means
@@ -294,7 +321,7 @@ class BaseQuantizer(
             yield Notice(f"{type(self).__name__} {message}.", ConvergenceWarning)
 
     def _notices_of_limits(self, problem, subspace, pair, weights):
-        criterion = self.criterion_
+        criterion = problem.criterion
         # directions with a prior need no cells
         free = np.ones(self.rank_, dtype=bool)
         if subspace.base is not None:
@@ -312,15 +339,15 @@ class BaseQuantizer(
                 f"cells are those of the trace criterion. Use n_bins >= {needed}.",
                 DegenerateInformationWarning,
             )
-        elif hasattr(criterion, "nuisance_retention"):
+        elif (kept := criterion.nuisance_retention(*pair)) is not None:
             n_eff = effective_sample_size(weights)
             floor = max(0.01, 5.0 * self.n_bins_ / n_eff)
-            self.nuisance_retention_ = criterion.nuisance_retention(*pair)
+            self.nuisance_retention_ = kept
             # what a prior holds together fresh rows do not take apart
-            if subspace.base is None and self.nuisance_retention_ < floor:
+            if subspace.base is None and kept < floor:
                 yield Notice(
                     "the smallest retained eigenvalue of the nuisance block, "
-                    f"{self.nuisance_retention_:.3g}, is below {floor:.3g}: the "
+                    f"{kept:.3g}, is below {floor:.3g}: the "
                     "profiled retention in sample will not be met by fresh rows. "
                     "Increase nuisance_weight or n_bins, and score held-out rows.",
                     DegenerateInformationWarning,

@@ -1,5 +1,6 @@
 """Free labels by exact exchange, and the rule that reproduces them."""
 
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -7,9 +8,11 @@ import numpy as np
 from skquant._checks import Interval, StrOptions, check_labels
 from skquant.criteria import NormalizedTrace
 from skquant.quantizers._base import BaseQuantizer
+from skquant.solvers._assignment import largest_logit
 from skquant.solvers._exchange import best_remaining_gain, exchange
+from skquant.solvers._limited import limit_solution
 from skquant.solvers._profiled_interval import one_of_interest, profiled_intervals
-from skquant.solvers._search import continuation, search_partition
+from skquant.solvers._search import search_partition
 from skquant.solvers._soft import hard_information
 from skquant.solvers._soft_search import anneal_rule, partition_rule
 from skquant.solvers._solution import Solution, Status
@@ -51,6 +54,12 @@ class DExchangeQuantizer(BaseQuantizer):
         is not made.
     min_bin_weight : float, default=0.0
         Share of the total weight that no move may leave a cell below.
+    constraints : CellConstraints, default=None
+        Limits that every cell of the deployed rule has to satisfy on the training table
+        (see Notes).
+    negative_weights : {"error", "merge"}, default="error"
+        Whether negative weights are refused, or their rows merged with neighbors until
+        every weight is positive. The fit is then that of the merged rows.
     rank_rtol : float, default=1e-10
         Relative tolerance of the rank; 1e-6 at least for float32 scores.
     n_jobs : int, default=None
@@ -94,6 +103,13 @@ class DExchangeQuantizer(BaseQuantizer):
         several coalescing eigenvalues at once.
     best_remaining_gain_ : float
         Largest gain in value of any allowed move; negative at a strict optimum.
+    constraint_report_ : ConstraintReport
+        How the cells meet their limits, and what those cost; with ``constraints`` only.
+    merged_weight_share_, merged_radius_ : float
+        With ``negative_weights="merge"``: the share of the absolute weight in rows that
+        were merged with different ones, and their mean distance from the middle of the
+        merged, in whitened coordinates, where the root mean square of a score is the
+        root of ``rank_``. Merged rows share a label.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of str of shape (d,)
@@ -103,6 +119,14 @@ class DExchangeQuantizer(BaseQuantizer):
     --------
     KMeansQuantizer : The trace criterion, fast and simple.
     SoftVoronoiQuantizer : Fits a rule, not labels, by annealing.
+
+    Notes
+    -----
+    With ``constraints`` the rule without limits is repaired: offsets of cells that lack
+    something are raised, and slopes and offsets improved by turns; tables of up to 24
+    distinct rows are searched by exchanging rows, besides. ``labels_`` are then those
+    of the rule. ``n_iter_`` and ``n_moves_`` are those before the repair;
+    ``is_stable_`` and ``best_remaining_gain_`` are about moves that the limits allow.
 
     References
     ----------
@@ -144,6 +168,8 @@ class DExchangeQuantizer(BaseQuantizer):
         max_iter=None,
         gain_tol=1e-12,
         min_bin_weight=0.0,
+        constraints=None,
+        negative_weights="error",
         rank_rtol=1e-10,
         n_jobs=None,
         random_state=None,
@@ -157,6 +183,8 @@ class DExchangeQuantizer(BaseQuantizer):
         self.max_iter = max_iter
         self.gain_tol = gain_tol
         self.min_bin_weight = min_bin_weight
+        self.constraints = constraints
+        self.negative_weights = negative_weights
         self.rank_rtol = rank_rtol
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -167,12 +195,13 @@ class DExchangeQuantizer(BaseQuantizer):
             return self.init
         labels, _ = check_labels(self.init, len(atoms.of_row), self.n_bins, "init")
         used = atoms.of_row >= 0
-        of_atom = labels[atoms.first_row]
+        of_atom = atoms.labels(labels)
         unlike = labels[used] != of_atom[atoms.of_row[used]]
         if unlike.any():
             raise ValueError(
-                "init must give identical rows one label; got different labels for "
-                f"{np.count_nonzero(unlike)} repeated rows."
+                "init must give identical rows one label, and rows that are merged "
+                "for their negative weights; got different labels for "
+                f"{np.count_nonzero(unlike)} repeated or merged rows."
             )
         if len(of_atom) == n_bins:
             return np.arange(n_bins, dtype=np.int32)
@@ -221,21 +250,26 @@ class DExchangeQuantizer(BaseQuantizer):
             partition = search_partition(solved, n_bins, random_state, **search)
         labels = partition.labels
         coef, intercept = _deployed_rule(solved, labels, n_bins)
-        return Solution(
+        solution = Solution(
             labels=labels,
             coef=coef,
             intercept=intercept,
             n_iter=partition.n_iter,
             status=Status.ended(partition.converged),
             notices=tuple(self._notices_of_light_cells(problem, labels, n_bins)),
-            attributes={
-                "n_moves_": partition.n_moves,
-                "is_stable_": partition.stable,
-                "best_remaining_gain_": best_remaining_gain(
-                    solved, labels, n_bins, **options
-                ),
-            },
         )
+        solution, stable = limit_solution(problem, atoms, solution), partition.stable
+        if atoms.limits is not None:
+            labels = largest_logit(problem.points, solution.coef, solution.intercept)
+            options["barred"] = atoms.limits.barred(labels, n_bins)
+        gain = best_remaining_gain(solved, labels, n_bins, **options)
+        attributes = {
+            "n_moves_": partition.n_moves,
+            # the exchange knew of no limits
+            "is_stable_": stable and (atoms.limits is None or gain <= self.gain_tol),
+            "best_remaining_gain_": gain,
+        }
+        return replace(solution, attributes=attributes)
 
 
 def _deployed_rule(problem, labels, n_bins):
@@ -245,7 +279,7 @@ def _deployed_rule(problem, labels, n_bins):
     a continuation offers the metrics of its smooth members too, and an affine rule
     annealed along it; the one that keeps most on the training atoms is taken.
     """
-    steps = [problem.with_criterion(each) for each in continuation(problem.criterion)]
+    steps = [problem.with_criterion(each) for each in problem.criterion.continuation()]
     rules = [partition_rule(step, labels, n_bins) for step in steps]
     if len(rules) == 1:
         return rules[0]

@@ -11,6 +11,7 @@ from skquant._moments import cell_moments
 from skquant.quantizers._base import BaseQuantizer, original_logits
 from skquant.rules import AffineMaxRule
 from skquant.solvers._black_box import optimize_rule
+from skquant.solvers._limited import lift, limit_solution
 from skquant.solvers._search import search_partition
 from skquant.solvers._soft import FAMILIES, nearest_center_distance
 from skquant.solvers._soft_search import center_rule, partition_rule
@@ -57,6 +58,13 @@ class FigureOfMeritQuantizer(BaseQuantizer):
         Iterations. Each costs ``2 n_samples + 1`` figures of the training rows.
     n_samples : int, default=16
         Draws an iteration.
+    constraints : CellConstraints, default=None
+        Limits that every cell of the rule has to satisfy on the training table. The
+        figure is that of rules whose offsets were raised until it does; what the report
+        says about the retention without limits, and with each, is that of the start.
+    negative_weights : {"error", "merge"}, default="error"
+        Whether negative weights are refused, or their rows merged with neighbors until
+        every weight is positive. The fit is then that of the merged rows.
     rank_rtol : float, default=1e-10
         Relative tolerance of the rank of the table.
     n_jobs : int, default=None
@@ -79,7 +87,8 @@ class FigureOfMeritQuantizer(BaseQuantizer):
     rule_ : AffineMaxRule
         The frozen rule.
     n_bins_, n_iter_, retention_, cell_means_, cell_weights_, information_, \
-binned_information_, rank_, criterion_, rule_agreement_
+binned_information_, rank_, criterion_, rule_agreement_, merged_weight_share_, \
+merged_radius_, constraint_report_
         As in `DExchangeQuantizer`.
 
     See Also
@@ -134,6 +143,8 @@ binned_information_, rank_, criterion_, rule_agreement_
         step_size=0.05,
         max_iter=100,
         n_samples=16,
+        constraints=None,
+        negative_weights="error",
         rank_rtol=1e-10,
         n_jobs=None,
         random_state=None,
@@ -149,6 +160,8 @@ binned_information_, rank_, criterion_, rule_agreement_
         self.step_size = step_size
         self.max_iter = max_iter
         self.n_samples = n_samples
+        self.constraints = constraints
+        self.negative_weights = negative_weights
         self.rank_rtol = rank_rtol
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -193,10 +206,18 @@ binned_information_, rank_, criterion_, rule_agreement_
         del self._table
         slopes, offsets = self._start(problem, n_bins, atoms, random_state)
         family, unit = FAMILIES[self.family], nearest_center_distance(slopes)
+        start = Solution(labels=None, coef=slopes, intercept=offsets, n_iter=0)
+        start = limit_solution(problem, atoms, start)
+
+        def logits_of(parameters):
+            logits = family.logits(parameters, unit)
+            if atoms.limits is None:
+                return logits
+            lifted = lift(problem, atoms.limits, logits)
+            return (start.coef, start.intercept) if lifted is None else lifted[0]
 
         def rule_of(parameters):
-            logits = family.logits(parameters, unit)
-            return AffineMaxRule(*original_logits(*logits, atoms))
+            return AffineMaxRule(*original_logits(*logits_of(parameters), atoms))
 
         def evaluate(parameters):
             return self.figure(rule_of(parameters).predict(X), X, y, weights)
@@ -222,7 +243,7 @@ binned_information_, rank_, criterion_, rule_agreement_
                 f"figure {found.history[0]:.9g} -> {found.fun:.9g} in {found.nit} "
                 f"iterations, {found.nfev} evaluations"
             )
-        coef, intercept = family.logits(found.x, unit)
+        coef, intercept = logits_of(found.x)
         return Solution(
             labels=None,
             coef=coef,
@@ -233,6 +254,7 @@ binned_information_, rank_, criterion_, rule_agreement_
                 "start_figure_": float(found.history[0]),
                 "history_": found.history,
             },
+            retentions=start.retentions,
         )
 
     def score(self, X, y=None, sample_weight=None):
@@ -253,13 +275,16 @@ binned_information_, rank_, criterion_, rule_agreement_
             In the unit of ``figure``; larger is better.
         """
         X = self._validated(X)
-        X, y, weights = _used_rows(X, y, check_weights(sample_weight, X))
+        weights = check_weights(
+            sample_weight, X, signed=self.negative_weights == "merge"
+        )
+        X, y, weights = _used_rows(X, y, weights)
         return float(self.figure(self.rule_.predict(X), X, y, weights))
 
 
 def _used_rows(X, y, weights):
-    """Rows of positive weight: the others are as if absent."""
-    used = weights > 0
+    """Rows whose weight is not zero: the others are as if absent."""
+    used = weights != 0
     if used.all():
         return X, y, weights
     y = None if y is None else _safe_indexing(y, np.flatnonzero(used))

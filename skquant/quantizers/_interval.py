@@ -6,7 +6,8 @@ from sklearn.exceptions import ConvergenceWarning
 from skquant._table import criterion_coordinates
 from skquant.criteria import NormalizedTrace
 from skquant.quantizers._base import BaseQuantizer
-from skquant.solvers._interval import interval_cells
+from skquant.solvers._interval import interval_cells, most_cells
+from skquant.solvers._limits import unreachable
 from skquant.solvers._profiled_interval import one_of_interest, profiled_intervals
 from skquant.solvers._search import search_partition
 from skquant.solvers._solution import Notice, Solution
@@ -58,6 +59,12 @@ class IntervalQuantizer(BaseQuantizer):
         rank it is, of the single columns and the retained directions of a k-means
         partition, the one whose intervals keep most under the criterion; for one
         parameter of interest, others profiled out, it is learned (see Notes).
+    constraints : CellConstraints, default=None
+        Limits that every cell has to satisfy. The program then runs over the intervals
+        that satisfy them, and is exact among those.
+    negative_weights : {"error", "merge"}, default="error"
+        Whether negative weights are refused, or their rows merged with neighbors until
+        every weight is positive. The fit is then that of the merged rows.
     rank_rtol : float, default=1e-10
         Relative tolerance of the rank; 1e-6 at least for float32 scores.
 
@@ -95,6 +102,13 @@ class IntervalQuantizer(BaseQuantizer):
         for one parameter of interest and ``direction=None`` only.
     gap_ : float
         ``upper_bound_`` minus ``retention_``; there only.
+    constraint_report_ : ConstraintReport
+        How the cells meet their limits, and what those cost; with ``constraints`` only.
+    merged_weight_share_, merged_radius_ : float
+        With ``negative_weights="merge"``: the share of the absolute weight in rows that
+        were merged with different ones, and their mean distance from the middle of the
+        merged, in whitened coordinates, where the root mean square of a score is the
+        root of ``rank_``. Merged rows share a label.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of str of shape (d,)
@@ -133,13 +147,30 @@ class IntervalQuantizer(BaseQuantizer):
 
     _parameter_constraints: dict = {
         name: BaseQuantizer._parameter_constraints[name]
-        for name in ("n_bins", "criterion", "rank_rtol")
+        for name in (
+            "n_bins",
+            "criterion",
+            "constraints",
+            "negative_weights",
+            "rank_rtol",
+        )
     } | {"direction": ["array-like", None]}
 
-    def __init__(self, n_bins=8, *, criterion="D", direction=None, rank_rtol=1e-10):
+    def __init__(
+        self,
+        n_bins=8,
+        *,
+        criterion="D",
+        direction=None,
+        constraints=None,
+        negative_weights="error",
+        rank_rtol=1e-10,
+    ):
         self.n_bins = n_bins
         self.criterion = criterion
         self.direction = direction
+        self.constraints = constraints
+        self.negative_weights = negative_weights
         self.rank_rtol = rank_rtol
 
     def _given_direction(self, subspace):
@@ -199,18 +230,11 @@ class IntervalQuantizer(BaseQuantizer):
             direction = criterion_coordinates(problem.criterion, subspace)
             direction = direction @ learned.combination
             directions = [direction / np.abs(direction).max()]
-        cuts = [
-            interval_cells(_project(problem, subspace, each), problem.weights, n_bins)
-            for each in directions
-        ]
-        informations = [
-            problem.label_information(labels, len(edges) + 1) for labels, edges in cuts
-        ]
-        # the trace tells apart directions that the criterion all calls worthless
-        trace = problem.whitened(NormalizedTrace())
-        keys = [(problem.value(each), trace.value(each)) for each in informations]
-        best = max(range(len(keys)), key=keys.__getitem__)
-        direction, (labels, edges) = directions[best], cuts[best]
+        projections = [_project(problem, subspace, each) for each in directions]
+        number, labels, edges, retentions = _limited_cuts(
+            problem, projections, n_bins, atoms.limits
+        )
+        direction = directions[number]
         cells = np.arange(len(edges) + 1)
         if len(cells) < n_bins:
             notices.append(
@@ -237,4 +261,47 @@ class IntervalQuantizer(BaseQuantizer):
             n_iter=1 if learned is None else learned.n_iter,
             attributes=attributes,
             notices=tuple(notices),
+            retentions=retentions,
         )
+
+
+def _best_cut(problem, projections, n_bins, limits):
+    """Return the number, labels and edges of the projection that keeps most.
+
+    None where the limits leave none.
+    """
+    # the trace tells apart directions that the criterion all calls worthless
+    trace = problem.whitened(NormalizedTrace())
+    cuts, keys = {}, {}
+    for number, each in enumerate(projections):
+        cut = interval_cells(each, problem.weights, n_bins, limits)
+        if cut is not None:
+            kept = problem.label_information(cut[0], len(cut[1]) + 1)
+            cuts[number], keys[number] = cut, (problem.value(kept), trace.value(kept))
+    if not cuts:
+        return None
+    best = max(cuts, key=keys.__getitem__)
+    return best, *cuts[best]
+
+
+def _limited_cuts(problem, projections, n_bins, limits):
+    """Return what the best cut is within the limits, and what each of them costs."""
+    chosen = _best_cut(problem, projections, n_bins, limits)
+    if limits is None:
+        return *chosen, {}
+    if chosen is None:
+
+        def most(each):
+            return max(most_cells(p, problem.weights, each) for p in projections)
+
+        n_bins = min(n_bins, most(limits.scaled(0.0)))
+        raise unreachable(limits, n_bins, most)
+    asked = {None: None}
+    if len(limits.names) > 1:
+        asked |= {name: limits.alone(i) for i, name in enumerate(limits.names)}
+    retentions = {}
+    for name, each in asked.items():
+        _, labels, edges = _best_cut(problem, projections, n_bins, each)
+        kept = problem.label_information(labels, len(edges) + 1)
+        retentions[name] = problem.efficiency(kept)
+    return *chosen, retentions

@@ -8,6 +8,7 @@ from skquant._checks import Interval
 from skquant._moments import cell_moments, row_blocks
 from skquant.criteria import NormalizedTrace
 from skquant.quantizers._base import BaseQuantizer
+from skquant.solvers._limited import limit_solution
 from skquant.solvers._search import search_partition
 from skquant.solvers._soft_search import center_rule
 from skquant.solvers._solution import Solution, Status
@@ -40,6 +41,12 @@ class KMeansQuantizer(BaseQuantizer):
     tol : float, default=1e-6
         Relative tolerance of k-means. On thousands of rows, where the starts are seeds
         alone, it has no effect.
+    constraints : CellConstraints, default=None
+        Limits that every cell of the deployed rule has to satisfy on the training table
+        (see Notes).
+    negative_weights : {"error", "merge"}, default="error"
+        Whether negative weights are refused, or their rows merged with neighbors until
+        every weight is positive. The fit is then that of the merged rows.
     rank_rtol : float, default=1e-10
         Relative tolerance of the rank; 1e-6 at least for float32 scores.
     n_jobs : int, default=None
@@ -75,6 +82,13 @@ class KMeansQuantizer(BaseQuantizer):
         Number of informative directions.
     n_iter_ : int
         Full passes of the winning exchange.
+    constraint_report_ : ConstraintReport
+        How the cells meet their limits, and what those cost; with ``constraints`` only.
+    merged_weight_share_, merged_radius_ : float
+        With ``negative_weights="merge"``: the share of the absolute weight in rows that
+        were merged with different ones, and their mean distance from the middle of the
+        merged, in whitened coordinates, where the root mean square of a score is the
+        root of ``rank_``. Merged rows share a label.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of str of shape (d,)
@@ -83,6 +97,13 @@ class KMeansQuantizer(BaseQuantizer):
     See Also
     --------
     DExchangeQuantizer : Other criteria, by exact exchange.
+
+    Notes
+    -----
+    With ``constraints`` the rule without limits is repaired: offsets of cells that lack
+    something are raised, and slopes and offsets improved by turns; tables of up to 24
+    distinct rows are searched by exchanging rows, besides. ``labels_`` are then those
+    of the rule. Cells are then those of nearest centers with an offset each.
 
     References
     ----------
@@ -114,6 +135,8 @@ class KMeansQuantizer(BaseQuantizer):
         n_init=8,
         max_iter=300,
         tol=1e-6,
+        constraints=None,
+        negative_weights="error",
         rank_rtol=1e-10,
         n_jobs=None,
         random_state=None,
@@ -124,14 +147,17 @@ class KMeansQuantizer(BaseQuantizer):
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
+        self.constraints = constraints
+        self.negative_weights = negative_weights
         self.rank_rtol = rank_rtol
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
 
     def _solve(self, problem, n_bins, atoms, random_state):
+        trace = problem.whitened(NormalizedTrace())
         partition = search_partition(
-            problem.whitened(NormalizedTrace()),
+            trace,
             n_bins,
             random_state,
             n_init=self.n_init,
@@ -146,16 +172,17 @@ class KMeansQuantizer(BaseQuantizer):
             problem.points, problem.weights, partition.labels, n_bins
         )
         coef, intercept = center_rule(means)
-        return Solution(
+        solution = Solution(
             labels=None,
             coef=coef,
             intercept=intercept,
             n_iter=partition.n_iter,
             status=Status.ended(partition.converged),
         )
+        return limit_solution(problem, atoms, solution, objective=trace)
 
     def _adopt_cells(self, problem, atoms, solution, order):
-        labels = self.labels_[atoms.first_row]
+        labels = atoms.labels(self.labels_)
         _, means = cell_moments(problem.points, problem.weights, labels, self.n_bins_)
         inertia = 0.0
         for block, _ in row_blocks(len(labels)):

@@ -10,6 +10,7 @@ from skquant.criteria import NormalizedTrace
 from skquant.quantizers._base import BaseQuantizer, original_logits
 from skquant.responsibilities import RELAXATIONS
 from skquant.rules import AffineMaxRule
+from skquant.solvers._limited import limit_solution
 from skquant.solvers._soft import FAMILIES
 from skquant.solvers._soft_search import best_snapshot, search_soft
 from skquant.solvers._solution import Solution
@@ -68,6 +69,12 @@ class SoftVoronoiQuantizer(BaseQuantizer):
         it is annealed (the offsets of light cells are raised, as in entropic
         transport), and of the hard rule on the training rows, or there is a warning.
         It needs softmax.
+    constraints : CellConstraints, default=None
+        Limits that every cell of the deployed rule has to satisfy on the training table
+        (see Notes).
+    negative_weights : {"error", "merge"}, default="error"
+        Whether negative weights are refused, or their rows merged with neighbors until
+        every weight is positive. The fit is then that of the merged rows.
     rank_rtol : float, default=1e-10
         Relative tolerance of the rank; 1e-6 at least for float32 scores.
     n_jobs : int, default=None
@@ -116,6 +123,13 @@ class SoftVoronoiQuantizer(BaseQuantizer):
         Number of informative directions.
     n_iter_ : int
         Updates made.
+    constraint_report_ : ConstraintReport
+        How the cells meet their limits, and what those cost; with ``constraints`` only.
+    merged_weight_share_, merged_radius_ : float
+        With ``negative_weights="merge"``: the share of the absolute weight in rows that
+        were merged with different ones, and their mean distance from the middle of the
+        merged, in whitened coordinates, where the root mean square of a score is the
+        root of ``rank_``. Merged rows share a label.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of str of shape (d,)
@@ -124,6 +138,14 @@ class SoftVoronoiQuantizer(BaseQuantizer):
     See Also
     --------
     DExchangeQuantizer : Exact exchange of free labels.
+
+    Notes
+    -----
+    With ``constraints`` the rule without limits is repaired: offsets of cells that lack
+    something are raised, and slopes and offsets improved by turns; tables of up to 24
+    distinct rows are searched by exchanging rows, besides. ``labels_`` are then those
+    of the rule. ``history_`` and the staged methods are those before the repair, and
+    with ``family="voronoi"`` each of the ``centers_`` has an offset.
 
     References
     ----------
@@ -179,6 +201,8 @@ class SoftVoronoiQuantizer(BaseQuantizer):
         temperature_end_ratio=0.05,
         record_every=25,
         min_bin_weight=0.0,
+        constraints=None,
+        negative_weights="error",
         rank_rtol=1e-10,
         n_jobs=None,
         random_state=None,
@@ -197,6 +221,8 @@ class SoftVoronoiQuantizer(BaseQuantizer):
         self.temperature_end_ratio = temperature_end_ratio
         self.record_every = record_every
         self.min_bin_weight = min_bin_weight
+        self.constraints = constraints
+        self.negative_weights = negative_weights
         self.rank_rtol = rank_rtol
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -247,7 +273,7 @@ class SoftVoronoiQuantizer(BaseQuantizer):
             logits = problem.points @ chosen.slopes.T + chosen.offsets
             labels = np.argmax(logits, axis=1)
             notices = tuple(self._notices_of_light_cells(problem, labels, n_bins))
-        return Solution(
+        solution = Solution(
             labels=None,
             coef=chosen.slopes,
             intercept=chosen.offsets,
@@ -275,6 +301,7 @@ class SoftVoronoiQuantizer(BaseQuantizer):
             notices=notices,
             snapshots=tuple(snapshots),
         )
+        return limit_solution(problem, atoms, solution)
 
     def _adopt_cells(self, problem, atoms, solution, order):
         if self.family == "voronoi":

@@ -44,6 +44,9 @@ _RISE_TO_GO_ON = 0.3
 _SMALL_TABLE = 4_000
 _SMALL_PASSES = 8
 
+# So many atoms at once are asked where they may move to.
+_ASKED_AT_ONCE = 256
+
 # After so many rounds the value itself must have risen.
 _ROUNDS_TO_RISE = 200
 
@@ -216,7 +219,7 @@ class _GenericPass:
     """Screening by the gradient, evaluation by the value: for any criterion."""
 
     def __init__(self, cells, min_bin_weight, gain_tol):
-        self.certifies = bool(getattr(cells.problem.criterion, "concave", False))
+        self.certifies = cells.problem.criterion.concave
         self._cells = cells
         self._min_bin_weight = min_bin_weight
         self._gain_tol = gain_tol
@@ -344,7 +347,7 @@ class _GenericPass:
                 each[:] = old
         return rise, len(points)
 
-    def best_move(self):
+    def best_move(self, barred=None):
         cells = self._cells
         problem, information, metric = (
             cells.problem,
@@ -358,9 +361,15 @@ class _GenericPass:
         for start in range(0, len(problem.points), 8192):
             rows = np.arange(start, min(start + 8192, len(problem.points)))
             gains = self._first_order(rows, metric)
-            for row in rows[np.argsort(-gains.max(axis=1), kind="stable")]:
-                if gains[row - start].max() <= best[0]:
+            most = gains.max(axis=1)
+            order = np.argsort(-most, kind="stable")
+            for number, row in enumerate(rows[order]):
+                if most[row - start] <= best[0]:
                     break
+                if barred is not None and number % _ASKED_AT_ONCE == 0:
+                    # those that will be looked at next
+                    part = order[number : number + _ASKED_AT_ONCE]
+                    gains[part] = np.where(barred(rows[part]), -np.inf, gains[part])
                 for cell in np.flatnonzero(gains[row - start] > best[0]):
                     moved = self._moved(information, row, cell)
                     gain = problem.value(moved[2]) - value
@@ -371,7 +380,7 @@ class _GenericPass:
 def make_pass(cells, min_bin_weight, gain_tol):
     # a row may leave a cell at the limit to half the rounding that others overlook
     min_bin_weight = min_bin_weight * (1.0 - 5e-13)
-    form = getattr(cells.problem.criterion, "exchange_form", None)
+    form = cells.problem.criterion.exchange_form
     if form in _FORMS:
         return _CompiledPass(cells, form, min_bin_weight, gain_tol)
     return _GenericPass(cells, min_bin_weight, gain_tol)
@@ -493,7 +502,12 @@ def _active_rows(slack, moves):
     return np.flatnonzero(slack <= np.partition(part, rank)[rank])
 
 
-def best_remaining_gain(problem, labels, n_bins, *, min_bin_weight=0.0):
-    """Return the largest gain in value of any allowed relocation; -inf without one."""
-    visit = make_pass(Cells(problem, labels, n_bins), min_bin_weight, 0.0)
-    return float(visit.best_move()[0])
+def best_remaining_gain(problem, labels, n_bins, *, min_bin_weight=0.0, barred=None):
+    """Return the largest gain in value of any allowed relocation; -inf without one.
+
+    ``barred`` tells, of some atoms, which cells they may not move to, (m, K).
+    """
+    cells = Cells(problem, labels, n_bins)
+    if barred is not None:
+        return float(_GenericPass(cells, min_bin_weight, 0.0).best_move(barred)[0])
+    return float(make_pass(cells, min_bin_weight, 0.0).best_move()[0])

@@ -11,14 +11,14 @@ from skquant._priors import profile_out
 from skquant._table import (
     InformativeSubspace,
     add_base,
-    criterion_coordinates,
+    criterion_columns,
     full_reference,
     informative_subspace,
     merge_rows,
     prior_base,
-    prior_root,
     require_full_rank,
 )
+from skquant.solvers._limits import Limits
 
 # So many atoms tell where the others lie.
 _COARSENED_ATOMS = 250_000
@@ -218,18 +218,36 @@ class Atoms:
     ----------
     of_row : ndarray of int of shape (n_rows,)
         Atom of each row; -1 for a row of zero weight.
+    table : ndarray of shape (n_table, d)
+        Scores of the problem: the rows as given, or merged for their weights.
     first_row : ndarray of int of shape (n_atoms,)
-        A row of each atom.
+        A row of that table for each atom.
     subspace : InformativeSubspace
         Coordinates of the problem.
     center : ndarray of shape (d,)
         Mean score, the origin of the problem in original coordinates.
+    limits : Limits or None
+        What every cell has to have.
     """
 
     of_row: np.ndarray
+    table: np.ndarray
     first_row: np.ndarray
     subspace: InformativeSubspace
     center: np.ndarray
+    limits: Limits | None = None
+
+    def labels(self, labels):
+        """Return the labels of the atoms, from those of the rows."""
+        used = self.of_row >= 0
+        of_atom = np.empty(len(self.first_row), dtype=labels.dtype)
+        of_atom[self.of_row[used]] = labels[used]
+        return of_atom
+
+    def of_merged(self, merged):
+        """Return how the rows of a table became atoms that were merged before."""
+        of_row = np.append(self.of_row, -1)[merged.of_row]
+        return replace(self, of_row=of_row)
 
 
 def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
@@ -246,7 +264,7 @@ def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
 
     table = X.take(first_row, axis=0).astype(np.float64, copy=False)
     subspace = informative_subspace(
-        table, shares, rank_rtol, prior_root(criterion, X.shape[1])
+        table, shares, rank_rtol, criterion.precision_root(X.shape[1])
     )
     require_full_rank(criterion, subspace, names)
     center = np.zeros(X.shape[1])
@@ -257,17 +275,14 @@ def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
     points = table if subspace.rank == X.shape[1] else np.empty((n, subspace.rank))
     for block, _ in row_blocks(n):
         points[block] = (table[block] - center) @ subspace.whitener
-    columns = None
-    if getattr(criterion, "needs_columns", False):
-        columns = subspace.basis @ criterion_coordinates(criterion, subspace)
     problem = Problem(
         points=points,
         origin=center @ subspace.whitener,
         weights=shares,
         criterion=criterion,
-        columns=columns,
+        columns=criterion_columns(criterion, subspace),
         reference=full_reference(criterion, subspace),
         base=prior_base(criterion, subspace),
         rounding=table_rounding(subspace),
     )
-    return problem, Atoms(of_row, first_row, subspace, center)
+    return problem, Atoms(of_row, X, first_row, subspace, center)

@@ -95,10 +95,8 @@ def one_of_interest(problem):
 
     Of scores of rank one the intervals need no learning.
     """
-    criterion = problem.criterion
-    if not hasattr(criterion, "elimination_order") or len(problem.origin) == 1:
-        return None
-    return criterion.interest[0] if len(criterion.interest) == 1 else None
+    interest = problem.criterion.interest
+    return interest[0] if len(interest) == 1 and len(problem.origin) > 1 else None
 
 
 def profiled_intervals(problem, n_bins, interest):

@@ -66,12 +66,6 @@ def draw_seeds(random_state, n_seeds):
     return random_state.randint(np.iinfo(np.int32).max, size=n_seeds)
 
 
-def continuation(criterion):
-    """Return the criteria to solve in turn; the criterion alone if it names none."""
-    steps = getattr(criterion, "continuation", None)
-    return [criterion] if steps is None else steps()
-
-
 def _follow(problem, labels, n_bins, steps, options, **ends):
     """Exchange under each criterion in turn, from the result of the last.
 
@@ -222,7 +216,7 @@ def search_partition(
     criterion chooses the winning restart.
     """
     options = dict(gain_tol=gain_tol, min_bin_weight=min_bin_weight, max_iter=max_iter)
-    steps = continuation(problem.criterion)
+    steps = problem.criterion.continuation()
     n_atoms, n_coordinates = problem.points.shape
     if isinstance(init, str) and n_coordinates == 1 and min_bin_weight == 0.0:
         # scalar scores: the optimum is known, and exchange certifies it

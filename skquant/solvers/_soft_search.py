@@ -5,7 +5,7 @@ from joblib import Parallel, delayed
 
 from skquant._moments import cell_moments
 from skquant.responsibilities import RELAXATIONS
-from skquant.solvers._search import continuation, draw_seeds, search_partition
+from skquant.solvers._search import draw_seeds, search_partition
 from skquant.solvers._seeding import kmeans_starts
 from skquant.solvers._soft import (
     FAMILIES,
@@ -63,7 +63,7 @@ def _anneal(
         n_jobs,
     )
     start = objective.family.pack(slopes, offsets, unit)
-    criteria = continuation(problem.criterion)
+    criteria = problem.criterion.continuation()
     # the last of a continuation is the nonsmooth one that it leads to
     criteria = criteria[:-1] if len(criteria) > 1 else criteria
     hottest = unit * options["temperature_start_ratio"]
@@ -147,7 +147,7 @@ def search_soft(
     criterion of the hard rule. The affine family starts from the result of the
     Voronoi family and from the exchange's own rule, so it is never below either.
     """
-    first = problem.with_criterion(continuation(problem.criterion)[0])
+    first = problem.with_criterion(problem.criterion.continuation()[0])
     plan = (relaxation, solver, options)
     side_by_side = Parallel(n_jobs=n_jobs, prefer="threads")
     # drawn first: both families of a seed share their starts

@@ -50,6 +50,9 @@ class Solution:
         What the user is warned of.
     snapshots : tuple of Snapshot
         States on the way, for solvers that record them.
+    retentions : dict of str or None to float
+        Where cells are limited: the efficiency without limits (None), and with each
+        limit alone.
     """
 
     labels: np.ndarray | None
@@ -62,3 +65,4 @@ class Solution:
     attributes: dict = field(default_factory=dict)
     notices: tuple = ()
     snapshots: tuple = ()
+    retentions: dict = field(default_factory=dict)
