@@ -90,8 +90,8 @@ def _is_real(column):
 
 def check_scores(scores):
     """Return the score table as C-contiguous floats, with its column names or None."""
-    names = _get_feature_names(scores)
     with _naming_columns(scores, "scores"):
+        names = _get_feature_names(scores)
         X = check_array(scores, dtype=FLOAT_DTYPES, order="C", input_name="scores")
     return X, names
 
