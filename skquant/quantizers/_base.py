@@ -42,7 +42,6 @@ from skquant._table import (
     prior_base,
     refuse_signed_prior,
     require_positive_definite,
-    warn_of_offset,
 )
 from skquant._warnings import warn_user
 from skquant.constraints import CellConstraints
@@ -187,12 +186,7 @@ class BaseQuantizer(
         ]
         for notice in notices:
             warn_user(*notice)
-
-        def spread_of(j):
-            along = atoms.subspace.basis[:, j] / atoms.subspace.scale[j]
-            return np.sqrt(problem.weights @ (problem.points @ along) ** 2)
-
-        warn_of_offset(atoms.center, atoms.subspace.scale, spread_of, names)
+        atoms.warn_of_offset(problem, names)
 
     def _check_table(self, X, y, weights, atoms):
         """Check parameters against the table, and take from it what is needed."""

@@ -17,6 +17,7 @@ from skquant._table import (
     merge_rows,
     prior_base,
     require_full_rank,
+    warn_of_offset,
 )
 from skquant.solvers._limits import Limits
 
