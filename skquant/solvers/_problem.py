@@ -250,6 +250,15 @@ class Atoms:
         of_row = np.append(self.of_row, -1)[merged.of_row]
         return replace(self, of_row=of_row)
 
+    def warn_of_offset(self, problem, names):
+        """Warn of columns whose mean is many times their spread."""
+
+        def spread_of(j):
+            along = self.subspace.basis[:, j] / self.subspace.scale[j]
+            return np.sqrt(problem.weights @ (problem.points @ along) ** 2)
+
+        warn_of_offset(self.center, self.subspace.scale, spread_of, names)
+
 
 def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
     """Return the problem of a validated table, and how its rows became atoms."""
