@@ -15,6 +15,8 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from skquant._tolerances import RANK_RTOL, RANK_RTOL_FLOAT32, SINGULAR
+
 __all__ = [
     "CANCELLED",
     "HasMethods",
@@ -44,7 +46,7 @@ fit_context = _fit_context(prefer_skip_nested_validation=True)
 single_threaded = _threadpool_controller_decorator(limits=1, user_api=None)
 
 # Below this share of the absolute weight a sum of signed weights is rounding.
-CANCELLED = 1e3 * np.finfo(np.float64).eps
+CANCELLED = SINGULAR
 
 FLOAT_DTYPES = [np.float64, np.float32]
 
@@ -214,9 +216,9 @@ def check_responsibilities(responsibilities, n_rows):
 
 
 def rank_tolerance(rank_rtol, dtype):
-    """Return the relative tolerance of the rank: float32 cannot carry 1e-10."""
-    tolerance = 1e-10 if rank_rtol is None else rank_rtol
-    return max(tolerance, 1e-6) if dtype == np.float32 else tolerance
+    """Return the relative tolerance of the rank for scores of a dtype."""
+    tolerance = RANK_RTOL if rank_rtol is None else rank_rtol
+    return max(tolerance, RANK_RTOL_FLOAT32) if dtype == np.float32 else tolerance
 
 
 def check_scale(name, value, *, positive=True):

@@ -12,6 +12,8 @@ from numbers import Integral, Real
 
 import numpy as np
 
+from skquant._tolerances import SINGULAR
+
 # Asymmetry and negative eigenvalues of a matrix of unit diagonal that are rounding.
 _ASYMMETRY = 1e-8
 
@@ -134,7 +136,7 @@ def _matrix_root(precision):
             "prior must be nonnegative definite; over the roots of its diagonal its "
             f"smallest eigenvalue is {eigenvalues[0]:.6g}."
         )
-    rounding = 1e3 * np.finfo(np.float64).eps * len(scale) * eigenvalues[-1]
+    rounding = SINGULAR * len(scale) * eigenvalues[-1]
     kept = eigenvalues > rounding
     return np.sqrt(eigenvalues[kept])[:, None] * vectors[:, kept].T * scale
 

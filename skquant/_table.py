@@ -19,6 +19,7 @@ from skquant._moments import (
     table_information,
 )
 from skquant._priors import profile_out, total_weight
+from skquant._tolerances import SINGULAR
 from skquant._warnings import warn_user
 from skquant.criteria import resolve_criterion
 from skquant.exceptions import ScoreOffsetWarning
@@ -195,7 +196,7 @@ def require_positive_definite(information):
     In coordinates in which that of the absolute weights is the identity.
     """
     smallest = float(np.linalg.eigvalsh(information)[0])
-    if not smallest > 1e3 * np.finfo(np.float64).eps * len(information):
+    if not smallest > SINGULAR * len(information):
         raise ValueError(
             "The full information of the scores must be positive definite; got a "
             f"smallest eigenvalue of {smallest:.3g}, relative to the information of "
@@ -220,7 +221,7 @@ def warn_of_offset(center, scale, spread_of, names):
     offsets = {}
     for j in np.flatnonzero(share > _LARGEST_OFFSET / np.hypot(1.0, _LARGEST_OFFSET)):
         spread = spread_of(j)
-        if spread > 1e3 * np.finfo(np.float64).eps:
+        if spread > SINGULAR:
             (name,) = column_names([int(j)], names)
             offsets[name] = share[j] / spread
     if offsets:

@@ -19,6 +19,7 @@ from skquant._checks import (
 )
 from skquant._moments import cell_moments, rescale, row_blocks
 from skquant._table import informative_subspace
+from skquant._tolerances import RANK_RTOL
 
 __all__ = ["ScoreCompressor"]
 
@@ -180,7 +181,7 @@ class ScoreCompressor(BaseEstimator):
         self.codebook_ = codebook
         n_codewords, n_features = codebook.shape
         subspace = informative_subspace(
-            codebook, np.full(n_codewords, 1 / n_codewords), 1e-10
+            codebook, np.full(n_codewords, 1 / n_codewords), RANK_RTOL
         )
         self._scale, self._whitener = subspace.scale, subspace.whitener
         self._weights = np.zeros(n_codewords)

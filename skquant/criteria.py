@@ -22,6 +22,7 @@ from skquant._priors import (
     precision_root,
     resolve_prior,
 )
+from skquant._tolerances import EQUAL, SINGULAR
 
 __all__ = [
     "AOptimality",
@@ -85,7 +86,7 @@ def retained_eigensystem(information, reference):
         eigenvalues, vectors = np.linalg.eigh(0.5 * (retained + retained.T))
         vectors = np.linalg.solve(lower.T, vectors)
         vectors /= scale[:, None]
-    rounding = 1e3 * np.finfo(np.float64).eps * r
+    rounding = SINGULAR * r
     eigenvalues[eigenvalues < rounding] = 0.0
     eigenvalues[(eigenvalues > 1.0) & (eigenvalues < 1.0 + rounding)] = 1.0
     return eigenvalues, vectors
@@ -840,7 +841,7 @@ class EOptimality(_SpectralCriterion):
         return [AOptimality(), *map(PowerMean, powers), self]
 
     def _derivative(self, eigenvalues):
-        lowest = eigenvalues <= eigenvalues[0] * (1.0 + 1e-12)
+        lowest = eigenvalues <= eigenvalues[0] * (1.0 + EQUAL)
         return lowest / np.count_nonzero(lowest)
 
 

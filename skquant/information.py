@@ -34,6 +34,7 @@ from skquant._table import (
     prior_base,
     require_full_rank,
 )
+from skquant._tolerances import RANK_RTOL
 from skquant.criteria import resolve_criterion
 from skquant.report import InformationReport, information_report
 
@@ -259,7 +260,7 @@ def responsibility_gradient(scores, responsibilities, criterion, sample_weight=N
     subspace = informative_subspace(
         X[used],
         share_weights(weights[used]),
-        1e-10,
+        RANK_RTOL,
         criterion.precision_root(X.shape[1]),
     )
     require_full_rank(criterion, subspace, names)

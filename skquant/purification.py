@@ -13,6 +13,7 @@ from skquant._checks import (
 )
 from skquant._moments import share_weights
 from skquant._table import informative_subspace, merge_rows
+from skquant._tolerances import RANK_RTOL
 from skquant._warnings import warn_user
 from skquant.rules import AffineMaxRule
 from skquant.solvers._purify import purify_moments
@@ -188,7 +189,7 @@ def purify(scores, responsibilities, sample_weight=None):
     shuffle = np.random.RandomState(0).permutation(len(first_row))
     table, randomized = X[first_row[shuffle]], randomized[shuffle]
     shares = share_weights(atom_weights[shuffle])
-    subspace = informative_subspace(table, shares, 1e-10)
+    subspace = informative_subspace(table, shares, RANK_RTOL)
     center = shares @ (table / subspace.scale) * subspace.scale
     points = (table - center) @ subspace.whitener
     cells = np.flatnonzero(shares @ randomized > 0)

@@ -9,6 +9,7 @@ import numpy as np
 from skquant._checks import check_labels, single_threaded
 from skquant._kernels.certify import search
 from skquant._table import read_table
+from skquant._tolerances import SINGULAR
 from skquant.criteria import retained_eigensystem
 from skquant.solvers._exchange import exchange
 from skquant.solvers._interval import interval_cells
@@ -208,7 +209,7 @@ def _without_search(problem, n_bins):
 def _all_singular(problem, n_bins):
     """Whether the efficiency of every labeling is 0: too few cells for the rank."""
     r = len(problem.origin)
-    centred = np.sum(problem.origin**2) <= 1e3 * np.finfo(np.float64).eps * r
+    centred = np.sum(problem.origin**2) <= SINGULAR * r
     full = problem.full_information()
     _, vectors = retained_eigensystem(full, np.eye(r))
     part = vectors[:, 1:] @ vectors[:, 1:].T

@@ -17,6 +17,7 @@ from skquant._moments import (
     table_information,
 )
 from skquant._table import read_table
+from skquant._tolerances import EPS, SINGULAR
 from skquant.criteria import retained_eigensystem
 from skquant.inspection._efficiency import efficiency_gradients
 
@@ -150,7 +151,7 @@ def curvature_bias(table, own_means, retained, full):
     center = table.criterion.efficiency(retained, full)
     bias = 0.0
     for variance, axis in zip(variances, axes.T, strict=True):
-        if variance <= np.finfo(np.float64).eps * variances[-1]:
+        if variance <= EPS * variances[-1]:
             continue
         steps = np.zeros((2, r, r))
         for step, entries in zip(steps, np.split(axis, 2), strict=True):
@@ -380,7 +381,7 @@ def retention_interval(
                 np.sqrt(second_order_variance(table, labels, n_bins, gradients[0])),
             )
         # a lossless label leaves rounding only
-        rounding = 1e3 * np.finfo(np.float64).eps
+        rounding = SINGULAR
         if estimate >= 1.0 and np.min(table.shares) < 0:
             status = "retention_above_one"
             estimate = error = first_order = np.nan

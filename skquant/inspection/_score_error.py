@@ -8,6 +8,7 @@ from sklearn.base import clone
 from skquant._checks import check_scores, single_threaded
 from skquant._moments import cell_moments, moment_information, table_information
 from skquant._table import criterion_coordinates, read_table
+from skquant._tolerances import SINGULAR
 from skquant.criteria import retained_eigensystem
 
 # Cells of one replica, and the product of two others' moments.
@@ -111,7 +112,7 @@ class _Moments:
                 return np.nan
             # shifted, since what is negative would be taken for zero
             eigenvalues = retained_eigensystem(retained + full, full)[0] - 1.0
-            rounding = 1e3 * np.finfo(np.float64).eps * len(full)
+            rounding = SINGULAR * len(full)
             if eigenvalues[0] < -rounding or eigenvalues[-1] > 1.0 + rounding:
                 return np.nan
             found.append(self._criterion.efficiency(retained, full))

@@ -43,6 +43,7 @@ from skquant._table import (
     refuse_signed_prior,
     require_positive_definite,
 )
+from skquant._tolerances import EQUAL, RANK_RTOL, SINGULAR
 from skquant._warnings import warn_user
 from skquant.constraints import CellConstraints
 from skquant.criteria import CRITERION_METHODS, resolve_criterion
@@ -191,7 +192,7 @@ class BaseQuantizer(
     def _check_table(self, X, y, weights, atoms):
         """Check parameters against the table, and take from it what is needed."""
         least = getattr(self, "min_bin_weight", 0.0)
-        if self.n_bins * least > 1.0 + 1e-12:
+        if self.n_bins * least > 1.0 + EQUAL:
             raise ValueError(
                 "n_bins * min_bin_weight must be at most 1; got "
                 f"{self.n_bins} * {least} = {self.n_bins * least:.4g}."
@@ -281,18 +282,18 @@ class BaseQuantizer(
         if np.array_equal(labels, ruled):
             return True
         shares = cell_counts(ruled, n_bins, problem.weights)
-        lightest = getattr(self, "min_bin_weight", 0.0) * (1.0 - 1e-12)
+        lightest = getattr(self, "min_bin_weight", 0.0) * (1.0 - EQUAL)
         if not shares.min() > 0.0 or shares.min() < lightest:
             return False
         free, hard = (
             problem.value(problem.label_information(each, n_bins))
             for each in (labels, ruled)
         )
-        return hard >= free - 1e-12 * max(1.0, abs(free))
+        return hard >= free - EQUAL * max(1.0, abs(free))
 
     def _notices_of_light_cells(self, problem, labels, n_bins):
         shares = cell_counts(labels, n_bins, problem.weights)
-        if shares.min() < self.min_bin_weight * (1.0 - 1e-12):
+        if shares.min() < self.min_bin_weight * (1.0 - EQUAL):
             yield Notice(
                 f"min_bin_weight={self.min_bin_weight} was not reached: the lightest "
                 f"of {n_bins} cells has {shares.min():.4g} of the weight, and the rows "
@@ -319,11 +320,11 @@ class BaseQuantizer(
         # directions with a prior need no cells
         free = np.ones(self.rank_, dtype=bool)
         if subspace.base is not None:
-            free = subspace.base[: self.rank_] <= 1e3 * np.finfo(np.float64).eps
+            free = subspace.base[: self.rank_] <= SINGULAR
         n_free = int(np.count_nonzero(free))
         if self.retention_ == 0.0 and len(self.cell_weights_) <= n_free:
             shift = float(np.sum(problem.origin[free] ** 2))
-            centred = shift <= 1e3 * np.finfo(np.float64).eps * self.rank_
+            centred = shift <= SINGULAR * self.rank_
             needed = n_free + int(centred)
             yield Notice(
                 f"n_bins={self.n_bins_} cells cannot keep information in all "
@@ -449,7 +450,7 @@ class BaseQuantizer(
         # signed weights give no table whose singular values could be taken
         absolute = share_weights(np.abs(weights))
         _, singular, right = np.linalg.svd(table_factor(points, absolute))
-        tolerance = max(self._rank_rtol, 1e-10) * singular.max()
+        tolerance = max(self._rank_rtol, RANK_RTOL) * singular.max()
         rank = int(np.sum(singular > tolerance))
         # where a prior is, rows need none
         if rank < points.shape[1] and self._base is None:

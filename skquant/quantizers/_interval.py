@@ -4,6 +4,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from skquant._table import criterion_coordinates
+from skquant._tolerances import EPS
 from skquant.criteria import NormalizedTrace
 from skquant.quantizers._base import BaseQuantizer
 from skquant.solvers._interval import interval_cells, most_cells
@@ -13,7 +14,7 @@ from skquant.solvers._search import search_partition
 from skquant.solvers._solution import Notice, Solution
 
 # Relative error of a projection, per column.
-_ROUNDING = 8.0 * np.finfo(np.float64).eps
+_ROUNDING = 8.0 * EPS
 
 
 def _project(problem, subspace, direction):

@@ -4,6 +4,7 @@ import numpy as np
 
 from skquant._kernels.rule import affine_argmax, scratch_size
 from skquant._moments import cell_counts
+from skquant._tolerances import EQUAL
 
 
 def largest_logit(points, slopes, offsets):
@@ -50,7 +51,7 @@ def raise_light_cells(problem, labels, n_bins, min_bin_weight):
     weights = problem.weights
     shares = np.bincount(labels, weights, minlength=n_bins)
     # rounding must not bar the last row of what is just enough
-    least = min_bin_weight * (1.0 - 1e-12)
+    least = min_bin_weight * (1.0 - EQUAL)
     if least <= 0.0 or shares.min() >= least:
         return labels
     repaired = labels.copy()
@@ -87,7 +88,7 @@ def lift_light_cells(problem, slopes, offsets, least):
     if least == 0.0:
         return offsets, True
     offsets = offsets.copy()
-    enough = least * (1.0 - 1e-12)
+    enough = least * (1.0 - EQUAL)
     for _ in range(20 * len(offsets)):
         logits = problem.points @ slopes.T + offsets
         labels = np.argmax(logits, axis=1)

@@ -19,6 +19,7 @@ from skquant._table import (
     require_full_rank,
     warn_of_offset,
 )
+from skquant._tolerances import EPS, SINGULAR
 from skquant.solvers._limits import Limits
 
 # So many atoms tell where the others lie.
@@ -29,7 +30,7 @@ def table_rounding(subspace):
     """Return the relative error of an efficiency that rounding of a table could be."""
     # Sums cost some hundred of the smallest errors; nearly collinear columns that of
     # their whitened coordinates (exact arithmetic on small tables: a tenth of it).
-    return 1e-11 + 32.0 * np.finfo(np.float64).eps * subspace.condition
+    return 1e-11 + 32.0 * EPS * subspace.condition
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ class Problem:
         ranks = np.zeros(len(terms), dtype=np.int32)
         for t, (_, indices) in enumerate(terms):
             left, singular, right = np.linalg.svd(columns[:, indices])
-            tolerance = 1e3 * np.finfo(np.float64).eps * known
+            tolerance = SINGULAR * known
             rank = int(np.sum(singular > tolerance * singular[0]))
             # in parameters in which the data's block is the identity on its span
             inside = right[:rank].T / singular[:rank]

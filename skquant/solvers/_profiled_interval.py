@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 
+from skquant._tolerances import SINGULAR
 from skquant.solvers._interval import interval_cells
 
 # So many atoms tell where the minimum of all lies.
@@ -84,7 +85,7 @@ def _precision(matrix, interest):
     """Return the profiled information, 0 where that of the nuisances is singular."""
     block = np.delete(np.delete(matrix, interest, axis=0), interest, axis=1)
     values, vectors = np.linalg.eigh(block)
-    if values[0] <= 1e3 * np.finfo(np.float64).eps * len(matrix):
+    if values[0] <= SINGULAR * len(matrix):
         return 0.0
     rotated = vectors.T @ np.delete(matrix[interest], interest)
     return max(0.0, float(matrix[interest, interest] - rotated @ (rotated / values)))

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 from joblib import Parallel, delayed
 
+from skquant._tolerances import EQUAL
 from skquant.criteria import NormalizedTrace
 from skquant.solvers._assignment import nearest_cell
 from skquant.solvers._exchange import exchange
@@ -24,7 +25,7 @@ _COARSE_POINTS = 2_000, 20_000
 _COARSE_SHARE = 0.5
 
 # Values closer than this, by themselves or over 1, are those of one optimum.
-_ROUNDING = 1e-12
+_ROUNDING = EQUAL
 _ALIKE = 1e-5
 
 # Rough starts settle where cells have so many points a coordinate, and among means;
