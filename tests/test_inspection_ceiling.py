@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skquant import PowerMean, ProfiledDOptimality
-from skquant.criteria import resolve_criterion
+from skquant.criteria import Criterion, resolve_criterion
 from skquant.inspection import retention_ceiling
 from skquant.inspection._ceiling import _Duals
 from skquant.report import information_report
@@ -18,6 +18,18 @@ PRIORS = [
     resolve_criterion("trace", 2).set_params(prior={1: 0.5}),
     resolve_criterion("E", 2).set_params(prior={0: 0.5, 1: 0.3}),
 ]
+
+
+class UsersTrace(Criterion):
+    """A criterion of which nothing beyond its methods is known."""
+
+    def value(self, information, reference):
+        return np.trace(information)
+
+    def gradient(self, information, reference):
+        return np.eye(len(information))
+
+    efficiency = value
 
 
 def partitions(n, n_bins):
@@ -157,6 +169,6 @@ def test_bad_input():
     with pytest.raises(ValueError, match="time_limit must be"):
         retention_ceiling(X, 2, time_limit=-1)
     with pytest.raises(ValueError, match="criterion must be concave"):
-        retention_ceiling(X, 2, criterion=PowerMean(2.0))
+        retention_ceiling(X, 2, criterion=UsersTrace())
     with pytest.raises(ValueError, match="identical rows one label"):
         retention_ceiling(np.vstack([X, X]), 2, [0] * 20 + [1] * 20)
