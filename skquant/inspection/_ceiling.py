@@ -348,7 +348,7 @@ def retention_ceiling(
             raise ValueError("labels must give identical rows one label.")
     started = time.monotonic()
     information = problem.label_information(found, n_bins)
-    efficiency = problem.efficiency(information)
+    efficiency = float(problem.efficiency(information))
     every = np.zeros(len(table.used), dtype=np.int32)
     every[table.used] = found[atoms.of_row]
 
@@ -370,7 +370,7 @@ def retention_ceiling(
 
     def retention(loss):
         bound = full - max(loss, 0.0) + problem.rounding * (1.0 + full)
-        return min(1.0, bound)
+        return float(min(1.0, bound))
 
     points = problem.points @ projection
     if hasattr(random_state, "choice"):
