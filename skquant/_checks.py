@@ -51,7 +51,17 @@ FLOAT_DTYPES = [np.float64, np.float32]
 
 @contextmanager
 def _naming_columns(table, name):
-    """Name the columns without numbers, where a conversion fails because of them."""
+    """Name the columns without numbers, where a conversion fails because of them.
+
+    And those that share a name, which nothing could tell apart.
+    """
+    names = [str(each) for each in getattr(table, "columns", ())]
+    if len(set(names)) < len(names):
+        repeated = sorted({each for each in names if names.count(each) > 1})
+        raise ValueError(
+            f"{name} must have columns of different names; got {repeated} more than "
+            "once."
+        )
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -80,8 +90,8 @@ def _is_real(column):
 
 def check_scores(scores):
     """Return the score table as C-contiguous floats, with its column names or None."""
-    names = _get_feature_names(scores)
     with _naming_columns(scores, "scores"):
+        names = _get_feature_names(scores)
         X = check_array(scores, dtype=FLOAT_DTYPES, order="C", input_name="scores")
     return X, names
 

@@ -19,7 +19,9 @@ from skquant._moments import (
     table_information,
 )
 from skquant._priors import profile_out, total_weight
+from skquant._warnings import warn_user
 from skquant.criteria import resolve_criterion
+from skquant.exceptions import ScoreOffsetWarning
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,55 @@ def require_positive_definite(information):
             "the absolute weights: the negative weights outweigh the others in some "
             "direction. Use more rows, or merge neighboring ones."
         )
+
+
+# A mean so many times the spread is no score's: one has a mean of about zero.
+_LARGEST_OFFSET = 10.0
+
+
+def warn_of_offset(center, scale, spread_of, names):
+    """Warn of columns whose mean is many times their spread.
+
+    A constant is a rate parameter's score and passes. ``scale`` is the root mean
+    square, and ``spread_of`` gives the standard deviation of a column about ``center``,
+    over its scale: it is called for the few columns that may be bad, since a
+    difference of squares has no digits there.
+    """
+    share = np.abs(center / scale)
+    offsets = {}
+    for j in np.flatnonzero(share > _LARGEST_OFFSET / np.hypot(1.0, _LARGEST_OFFSET)):
+        spread = spread_of(j)
+        if spread > 1e3 * np.finfo(np.float64).eps:
+            (name,) = column_names([int(j)], names)
+            offsets[name] = share[j] / spread
+    if offsets:
+        found = ", ".join(f"{ratio:.3g} ({name!r})" for name, ratio in offsets.items())
+        warn_user(
+            "the weighted mean of a column of scores is many times its spread: "
+            f"{found}. A score has a mean of about zero at its reference parameter. "
+            "Such a column usually is a likelihood ratio or a density, whose logarithm "
+            "was not differentiated, or has an offset; the origin counts, and cells "
+            "will keep the offset and little else. Check the scores; a parameter that "
+            "changes almost nothing but the total rate has such a score, too.",
+            ScoreOffsetWarning,
+        )
+
+
+def warn_of_table_offset(X, weights, names):
+    """Warn of the columns of a validated table whose mean is many times the spread."""
+    shares = share_weights(np.abs(weights))
+    largest = np.maximum(np.max(np.abs(X), axis=0), np.finfo(np.float64).tiny)
+    mean, mean_square = np.zeros((2, X.shape[1]))
+    for block, _ in row_blocks(len(X)):
+        mean += shares[block] @ (X[block] / largest)
+        mean_square += shares[block] @ (X[block] / largest) ** 2
+    scale = np.where(mean_square > 0, np.sqrt(mean_square), 1.0)
+
+    def spread_of(j):
+        deviations = X[:, j] / largest[j] - mean[j]
+        return np.sqrt(shares @ deviations**2) / scale[j]
+
+    warn_of_offset(mean, scale, spread_of, names)
 
 
 def _dependent_columns(factor, rank, tolerance):
@@ -411,6 +462,7 @@ def read_table(scores, sample_weight, criterion, *, takes_prior=False, signed=Fa
         )
     shares = share_weights(weights)
     subspace = informative_subspace(X, shares, tolerance, prior)
+    warn_of_table_offset(X, weights, names)
     require_full_rank(criterion, subspace, names)
     return Table(
         X=X,

@@ -1,6 +1,10 @@
 """Warnings that skquant raises beside scikit-learn's own."""
 
-__all__ = ["DegenerateInformationWarning", "RuleExtensionWarning"]
+__all__ = [
+    "DegenerateInformationWarning",
+    "RuleExtensionWarning",
+    "ScoreOffsetWarning",
+]
 
 
 class DegenerateInformationWarning(UserWarning):
@@ -18,4 +22,12 @@ class RuleExtensionWarning(UserWarning):
     Free labels of a finite table need not be the cells of a rule of score
     space. The warning gives the weighted share of rows that the rule places
     elsewhere; ``rule_agreement_`` holds the complement.
+    """
+
+
+class ScoreOffsetWarning(UserWarning):
+    """The weighted mean of a column is more than ten times its spread.
+
+    Such a column is hardly a score, whose mean at the reference parameter is about
+    zero. A constant column, the score of a rate, raises nothing.
     """

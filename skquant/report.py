@@ -25,6 +25,7 @@ from skquant._table import (
     informative_subspace,
     prior_base,
     require_full_rank,
+    warn_of_table_offset,
 )
 from skquant._warnings import warn_user
 from skquant.criteria import (
@@ -201,6 +202,8 @@ def information_report(
     UserWarning
         If negative weights make the full information smaller than the labels' in some
         direction: a retained eigenvalue is above 1, and reported as it is.
+    ScoreOffsetWarning
+        If the mean of a column is more than ten times its spread.
 
     References
     ----------
@@ -219,6 +222,7 @@ def information_report(
     X, names = check_scores(scores)
     weights = check_weights(sample_weight, X, signed=True)
     labels, n_bins = check_labels(labels, len(X), n_bins)
+    warn_of_table_offset(X, weights, names)
     report = build_report(
         X, labels, weights, n_bins, rank_tolerance(rank_rtol, X.dtype), criterion, names
     )

@@ -146,6 +146,10 @@ class AffineMaxRule:
                     f"feature_names must have {n_features} names; got "
                     f"{len(feature_names)}."
                 )
+            if len(set(feature_names)) < n_features:
+                raise ValueError(
+                    f"feature_names must be different names; got {list(feature_names)}."
+                )
         self.feature_names = feature_names
         try:
             self.metadata = json.loads(json.dumps(metadata, allow_nan=False))

@@ -45,6 +45,10 @@ pytestmark = [
     pytest.mark.filterwarnings(
         "default:.*stopped at max_iter:sklearn.exceptions.ConvergenceWarning"
     ),
+    # columns about 100
+    pytest.mark.filterwarnings(
+        "default:the weighted mean:skquant.exceptions.ScoreOffsetWarning"
+    ),
     pytest.mark.filterwarnings(
         "default:the rule places:skquant.exceptions.RuleExtensionWarning"
     ),

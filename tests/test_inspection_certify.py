@@ -19,7 +19,13 @@ from skquant import (
 from skquant.exceptions import DegenerateInformationWarning
 from skquant.inspection import certify_partition
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    # near collinearity by a common offset
+    pytest.mark.filterwarnings(
+        "ignore:the weighted mean:skquant.exceptions.ScoreOffsetWarning"
+    ),
+]
 CASES = [name for name, case in load("exact_small").items() if "optima" in case]
 
 

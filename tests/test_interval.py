@@ -23,7 +23,13 @@ from skquant import (
 )
 from skquant.solvers._interval import interval_cells, optimal_intervals
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    # offsets up to 1e12
+    pytest.mark.filterwarnings(
+        "ignore:the weighted mean:skquant.exceptions.ScoreOffsetWarning"
+    ),
+]
 
 CRITERIA = [
     NormalizedTrace(),

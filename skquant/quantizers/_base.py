@@ -127,6 +127,8 @@ class BaseQuantizer(
             rule keeps almost nothing of its nuisance block.
         RuleExtensionWarning
             If the rule does not reproduce every label.
+        ScoreOffsetWarning
+            If the mean of a column is more than ten times its spread.
         """
         before = vars(self).copy()
         try:
@@ -184,6 +186,7 @@ class BaseQuantizer(
         ]
         for notice in notices:
             warn_user(*notice)
+        atoms.warn_of_offset(problem, names)
 
     def _check_table(self, X, y, weights, atoms):
         """Check parameters against the table, and take from it what is needed."""

@@ -17,6 +17,7 @@ from skquant._table import (
     merge_rows,
     prior_base,
     require_full_rank,
+    warn_of_offset,
 )
 from skquant.solvers._limits import Limits
 
@@ -248,6 +249,15 @@ class Atoms:
         """Return how the rows of a table became atoms that were merged before."""
         of_row = np.append(self.of_row, -1)[merged.of_row]
         return replace(self, of_row=of_row)
+
+    def warn_of_offset(self, problem, names):
+        """Warn of columns whose mean is many times their spread."""
+
+        def spread_of(j):
+            along = self.subspace.basis[:, j] / self.subspace.scale[j]
+            return np.sqrt(problem.weights @ (problem.points @ along) ** 2)
+
+        warn_of_offset(self.center, self.subspace.scale, spread_of, names)
 
 
 def build_problem(X, weights, criterion, rank_rtol, random_state, names=None):
