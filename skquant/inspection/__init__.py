@@ -2,6 +2,7 @@
 
 from skquant.inspection._alignment import AlignmentReport, alignment_report
 from skquant.inspection._bound import EfficientScoreBound, efficient_score_bound
+from skquant.inspection._ceiling import RetentionCeiling, retention_ceiling
 from skquant.inspection._certify import PartitionCertificate, certify_partition
 from skquant.inspection._interval import RetentionInterval, retention_interval
 from skquant.inspection._optimism import Optimism, optimism
@@ -13,6 +14,7 @@ __all__ = [
     "EfficientScoreBound",
     "Optimism",
     "PartitionCertificate",
+    "RetentionCeiling",
     "RetentionInterval",
     "ScoreErrorBudget",
     "StabilityReport",
@@ -21,6 +23,7 @@ __all__ = [
     "efficient_score_bound",
     "exchange_stability",
     "optimism",
+    "retention_ceiling",
     "retention_interval",
     "score_error_budget",
 ]
