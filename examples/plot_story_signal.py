@@ -10,6 +10,7 @@ measures both.
 """
 
 import tempfile
+import warnings
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -24,9 +25,13 @@ from skquant import (
     ProfiledDOptimality,
     SoftVoronoiQuantizer,
 )
+from skquant.exceptions import ScoreOffsetWarning
 from skquant.information import binned_fisher_information, fisher_information
 from skquant.plotting import CellsDisplay
 from skquant.scores import CentralDifferenceScore, IntensityScore
+
+# the score of the background's rate is nearly constant, as it has to be
+warnings.filterwarnings("ignore", category=ScoreOffsetWarning)
 
 # %%
 # Raw rows

@@ -150,7 +150,7 @@ class Criterion(BaseEstimator, ABC):
     >>> class FirstColumn(Criterion):
     ...     needs_columns = True
     ...     def value(self, information, reference):
-    ...         return information[0, 0] / reference[0, 0]
+    ...         return float(information[0, 0] / reference[0, 0])
     ...     def gradient(self, information, reference):
     ...         gradient = np.zeros_like(reference)
     ...         gradient[0, 0] = 1.0 / reference[0, 0]

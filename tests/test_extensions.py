@@ -189,6 +189,9 @@ def test_solver_estimator_gives_a_rule(scores):
 
 @pytest.mark.filterwarnings("default:n_bins=:sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings(
+    "default:the weighted mean:skquant.exceptions.ScoreOffsetWarning"
+)
+@pytest.mark.filterwarnings(
     "default:n_bins=:skquant.exceptions.DegenerateInformationWarning"
 )
 @pytest.mark.filterwarnings("default:X (has|does not have) valid feature:UserWarning")

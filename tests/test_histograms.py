@@ -120,6 +120,10 @@ def test_errors_of_models(options, message):
         pyhf_model(CELLS, **arguments)
 
 
+# the score of a background's rate
+@pytest.mark.filterwarnings(
+    "ignore:the weighted mean:skquant.exceptions.ScoreOffsetWarning"
+)
 def test_the_fit_has_the_error_that_the_report_predicts():
     """Signal strength and a background known to 10 %, from a fitted quantizer."""
     pyhf = pytest.importorskip("pyhf", reason="pyhf is not installed")
